@@ -1,0 +1,56 @@
+# Needs only Python >= 3.11 with pip and venv; everything goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test test-all check format clean
+
+help:
+	@echo "make demo      measure this machine's CPU; ends with inferometer-demo/report.html"
+	@echo "make test      the core tests"
+	@echo "make test-all  every test, with every extra that installs here"
+	@echo "make check     ruff, mypy --strict, import rules"
+
+demo: $(VENV)/.core
+	$(BIN)/inferometer demo --out inferometer-demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/.all
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache inferometer-demo
+
+$(VENV)/.new:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than 3.11: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.new pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,dev]'
+	@touch $@
+
+# Each extra by itself: one that has no package for this machine is named and left out.
+$(VENV)/.all: $(VENV)/.dev
+	@for extra in nvml; do \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" \
+	    || echo "the extra $$extra does not install on this machine"; \
+	done
+	@touch $@

@@ -1,0 +1,294 @@
+"""The frozen, strict study schema, and reading YAML.
+
+Validators only validate: nothing here looks at the machine, opens a model or writes anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from inferometer.errors import ConfigError, nearest
+from inferometer.records import Frozen, Precision
+
+__all__ = [
+    "AccuracySection",
+    "CalibrationSection",
+    "EngineEntry",
+    "Limits",
+    "MeasureSection",
+    "ModelEntry",
+    "Study",
+    "duration_s",
+    "load_study",
+    "parse",
+    "read_yaml",
+]
+
+Positive = Annotated[int, Field(ge=1, strict=True)]
+Seconds = Annotated[float, Field(gt=0)]
+
+# Sections of the study file that DESIGN knows and this version does not run yet.
+_NOT_YET = {"power", "launch", "loadgen"}
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class EngineEntry(Frozen):
+    """One engine on one device (None: the engine's first), with the engine's own options."""
+
+    engine: str
+    device: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class CalibrationSection(Frozen):
+    """Which images choose the activation ranges. ``split``: ``first``, ``even`` or a file of names."""
+
+    data: str
+    images: Positive = 1250
+    method: Literal["kl", "minmax"] = "kl"
+    split: str = "first"
+
+
+class AccuracySection(Frozen):
+    """Which labelled images are scored, and how many of them at most (None: all)."""
+
+    data: str
+    images: Positive | None = None
+
+
+class ModelEntry(Frozen):
+    """One model: a built-in name or an ONNX file, and how its input is preprocessed.
+
+    ``preprocess`` is a preset's name or a YAML file; None means the built-in network's own, or none.
+    ``name`` is its label in records (None: the built-in name or the file's stem). ``output`` names the
+    class scores of a model with several outputs. ``kinds``, ``precisions``, ``calibration`` and
+    ``accuracy``, where given, take the place of the study's.
+    """
+
+    model: str
+    name: Annotated[str, Field(min_length=1)] | None = None
+    preprocess: str | None = None
+    output: str | None = None
+    kinds: tuple[Literal["throughput", "latency"], ...] | None = None
+    precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] | None = None
+    calibration: CalibrationSection | None = None
+    accuracy: AccuracySection | None = None
+
+
+class MeasureSection(Frozen):
+    """When a measurement ends: at the relative half-width ``interval``, or after ``max_s`` seconds.
+
+    ``warmup_max_s`` bounds the warm-up, which ends by itself when the rate is steady.
+    """
+
+    max_s: Seconds = 30.0
+    interval: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    warmup_max_s: Seconds = 10.0
+
+
+class Limits(Frozen):
+    """Bounds on one trial: seconds, and bytes of the worker's private memory (None: no bound)."""
+
+    trial_s: Seconds = 600.0
+    memory_bytes: Positive | None = None
+
+
+class Study(Frozen):
+    """A matrix of trials. Lists must not be empty; entries may be written short, as plain names."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] = "study"
+    models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
+    engines: Annotated[tuple[EngineEntry, ...], Field(min_length=1)] = (EngineEntry(engine="onnxruntime"),)
+    precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] = ("fp32",)
+    batches: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1, 8, 32)
+    ranks: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
+    copies: Literal["included", "excluded"] = "included"
+    repeats: Positive = 3
+    calibration: CalibrationSection | None = None
+    accuracy: AccuracySection | None = None
+    measure: MeasureSection = MeasureSection()
+    limits: Limits = Limits()
+    kinds: tuple[Literal["throughput", "latency"], ...] = ("throughput", "latency")
+    input: Literal["synthetic"] = "synthetic"
+    isolation: Literal["trial", "series"] = "trial"
+    threads: Positive | None = None
+    seed: Annotated[int, Field(ge=0, strict=True)] = 0
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _models(cls, value: object) -> object:
+        return _spelled_out(value, "model")
+
+    @field_validator("engines", mode="before")
+    @classmethod
+    def _engines(cls, value: object) -> object:
+        return _spelled_out(value, "engine")
+
+    @field_validator("ranks")
+    @classmethod
+    def _one_rank(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if value != (1,):
+            raise ValueError("this version runs one rank: write [1], or leave it out")
+        return value
+
+    @field_validator("precisions", "batches", "kinds")
+    @classmethod
+    def _no_repeats(cls, value: tuple[object, ...]) -> tuple[object, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("an entry stands twice")
+        return value
+
+
+def load_study(path: Path) -> Study:
+    """Read and check one study file; relative paths in it are taken from the file's folder.
+
+    Raises:
+        ConfigError: The file is unreadable, not YAML, or does not fit the schema.
+    """
+    content = read_yaml(path)
+    for key in sorted(_NOT_YET & content.keys()):
+        raise ConfigError(f"{path}: {key!r} is not available in this version: remove the section")
+    study = parse(Study, content, str(path))
+    return _paths_from(study, path.parent)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """One YAML mapping from a file; a key that stands twice is refused.
+
+    Raises:
+        ConfigError: The file is unreadable, not YAML, or no mapping.
+    """
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+    except OSError as error:
+        raise ConfigError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: wants a mapping of keys to values at its top")
+    return content
+
+
+def parse(schema: type[T], content: Mapping[str, Any], where: str) -> T:
+    """Check ``content`` against ``schema``; all faults in one line.
+
+    Raises:
+        ConfigError: Something does not fit; an unknown key comes with the nearest known one.
+    """
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        faults = "; ".join(_fault(schema, dict(item)) for item in error.errors())
+        raise ConfigError(f"{where}: {faults}") from error
+
+
+def duration_s(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``9m``, ``1.5h``.
+
+    Raises:
+        ConfigError: It is no positive duration.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise ConfigError(f"{text!r} is no duration: write for example 90s, 9m or 1.5h")
+    return float(match[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+
+
+def _spelled_out(value: object, key: str) -> object:
+    if not isinstance(value, list | tuple):
+        return value
+    return [{key: item} if isinstance(item, str) else item for item in value]
+
+
+def _fault(schema: type[BaseModel], item: Mapping[str, Any]) -> str:
+    place = ".".join(str(part) for part in item["loc"]) or "the file"
+    if item["type"] == "extra_forbidden":
+        return f"unknown key {place!r}{nearest(str(item['loc'][-1]), _keys(schema, item['loc'][:-1]))}"
+    if item["type"] == "literal_error":
+        known = re.findall(r"'([^']*)'", str(item["ctx"]["expected"]))
+        return f"{place}: {item['input']!r} is not known{nearest(str(item['input']), known)}"
+    if item["type"] == "missing":
+        return f"{place!r} is missing"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    return f"{place}: {message[0].lower()}{message[1:]} (got {item['input']!r})"
+
+
+def _keys(schema: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    """The keys known at ``path`` inside ``schema``, for the nearest match."""
+    for part in path:
+        if isinstance(part, int):
+            continue
+        field = schema.model_fields.get(str(part))
+        inner = _model_in(field.annotation) if field else None
+        if inner is None:
+            return []
+        schema = inner
+    return list(schema.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _paths_from(study: Study, folder: Path) -> Study:
+    """Make the file's relative paths relative to the working directory."""
+
+    def place(text: str) -> str:
+        looks_like_a_file = "/" in text or Path(text).suffix != "" or (folder / text).exists()
+        return str(folder / text) if looks_like_a_file and not Path(text).is_absolute() else text
+
+    def calibration(section: CalibrationSection | None) -> CalibrationSection | None:
+        if section is None:
+            return None
+        split = section.split if section.split in ("first", "even") else place(section.split)
+        return section.model_copy(update={"data": place(section.data), "split": split})
+
+    def accuracy(section: AccuracySection | None) -> AccuracySection | None:
+        return section.model_copy(update={"data": place(section.data)}) if section else None
+
+    def model(entry: ModelEntry) -> ModelEntry:
+        return entry.model_copy(
+            update={
+                "model": place(entry.model),
+                "preprocess": place(entry.preprocess) if entry.preprocess else None,
+                "calibration": calibration(entry.calibration),
+                "accuracy": accuracy(entry.accuracy),
+            }
+        )
+
+    return study.model_copy(
+        update={
+            "models": tuple(model(entry) for entry in study.models),
+            "calibration": calibration(study.calibration),
+            "accuracy": accuracy(study.accuracy),
+        }
+    )
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """SafeLoader that refuses a key that stands twice in one mapping."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=deep)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
+            if isinstance(key, str):
+                seen.add(key)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,233 @@
+"""What an engine is, and a session: types only.
+
+An engine is a stateless description of a vendor's runtime; a session is a model loaded on one
+device at one precision and batch. A new engine is one file with these two classes and one
+entry-point line. ``measure`` owns the loop and the clock: a session never times anything.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from inferometer.errors import EngineError
+from inferometer.records import Precision
+
+__all__ = [
+    "Device",
+    "Engine",
+    "ExecutedLayer",
+    "Feeds",
+    "LayerTime",
+    "QdqScheme",
+    "Session",
+    "TensorInfo",
+]
+
+Feeds = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One input or output of a session: its name, full shape (the batch included) and NumPy dtype.
+
+    A dimension that is not known before a run is None.
+    """
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """One place where a session runs: ``cpu``, ``cuda:0``; ``uuid`` for GPUs."""
+
+    name: str
+    description: str
+    uuid: str | None = None
+
+
+@dataclass(frozen=True)
+class ExecutedLayer:
+    """What really ran for one layer, read back from the runtime.
+
+    ``precision`` is that of the arithmetic; ``macs`` (multiply-accumulates, whole batch) and ``bytes``
+    (outputs written, whole batch) are None where the runtime does not tell.
+    """
+
+    name: str
+    op: str
+    precision: str
+    macs: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """Seconds that one layer took in one call, by the runtime's own profile (a separate untimed pass)."""
+
+    name: str
+    op: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class QdqScheme:
+    """The form of QDQ that an engine wants on a device. Data alone: needs no vendor library.
+
+    Attributes:
+        name: For messages and records, e.g. ``onnxruntime-cpu``.
+        activation_dtype: ``uint8`` (asymmetric unless ``activation_symmetric``) or ``int8``.
+        activation_symmetric: Zero point 0 and scale T / 127.
+        weight_bits: 8, or 7 where 8-bit products saturate (u8 x s8 without VNNI).
+        weight_per_channel: One scale per output channel.
+        bias: ``int32`` (DequantizeLinear on an int32 initializer) or ``float`` (left alone).
+        quantized_ops: Operators whose inputs are quantized and which run on integers.
+        passthrough_ops: Operators that pass their input's scale through to their output.
+        fused_activations: Operators that the engine fuses behind a quantized one: no QDQ between them.
+        reason: Why this form, when it depends on the machine (kept in the record).
+    """
+
+    name: str
+    activation_dtype: Literal["uint8", "int8"]
+    activation_symmetric: bool
+    weight_bits: Literal[7, 8]
+    weight_per_channel: bool
+    bias: Literal["int32", "float"]
+    quantized_ops: frozenset[str] = frozenset({"Conv", "Gemm", "MatMul", "Add"})
+    passthrough_ops: frozenset[str] = frozenset(
+        {"MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Reshape", "Flatten", "Transpose",
+         "Squeeze", "Unsqueeze", "Dropout", "Identity"}
+    )  # fmt: skip
+    fused_activations: frozenset[str] = frozenset({"Relu", "Clip"})
+    reason: str | None = None
+
+
+class Session(ABC):
+    """A model loaded by an engine on one device, at one precision and batch. A context manager.
+
+    ``in_flight`` requests can be under way at once, one per slot. For each slot: ``prepare`` the
+    feeds (checked here, once), then ``submit`` and ``wait`` in turn as often as wanted.
+    """
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    in_flight: int = 1
+
+    def prepare(self, slot: int, feeds: Feeds) -> None:
+        """Check ``feeds`` against ``inputs`` and place them for ``slot``.
+
+        Raises:
+            EngineError: A feed is missing, surplus, of the wrong shape or dtype.
+        """
+        if not 0 <= slot < self.in_flight:
+            raise EngineError(f"slot {slot} does not exist: this session has {self.in_flight}")
+        _check_feeds(self.inputs, feeds)
+        self._prepare(slot, feeds)
+
+    def infer(self, feeds: Feeds) -> dict[str, npt.NDArray[Any]]:
+        """One checked call on slot 0; returns copies of all outputs by name."""
+        self.prepare(0, feeds)
+        self.submit(0)
+        self.wait(0)
+        return self.results(0)
+
+    @abstractmethod
+    def _prepare(self, slot: int, feeds: Feeds) -> None:
+        """Place already checked feeds where ``submit(slot)`` finds them."""
+
+    @abstractmethod
+    def submit(self, slot: int) -> None:
+        """Start one inference on the slot's feeds; may return before it is done."""
+
+    @abstractmethod
+    def wait(self, slot: int) -> None:
+        """Return when the slot's inference is done and its outputs are readable."""
+
+    @abstractmethod
+    def results(self, slot: int) -> dict[str, npt.NDArray[Any]]:
+        """Copies of the slot's outputs, by name, after ``wait``."""
+
+    @abstractmethod
+    def executed(self) -> tuple[ExecutedLayer, ...]:
+        """What ran at which precision; empty when the engine cannot tell. Runs a separate pass."""
+
+    @abstractmethod
+    def profile(self) -> tuple[LayerTime, ...]:
+        """Seconds per layer from a separate pass; empty when the engine has no profiler."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the device. Called once, by the context manager."""
+
+    def __enter__(self) -> Self:
+        """Return the session itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the session."""
+        self.close()
+
+
+class Engine(Protocol):
+    """What executes a model. Never falls back silently: what it cannot do it refuses."""
+
+    @property
+    def name(self) -> str:
+        """The entry-point name."""
+
+    @property
+    def version(self) -> str:
+        """The runtime's version, part of every trial's identity."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether outputs mean anything; False for an engine that only measures the harness."""
+
+    def devices(self) -> Sequence[Device]:
+        """The devices of this machine that the engine can use, best first."""
+
+    def precisions(self, device: str, options: Mapping[str, Any]) -> Mapping[Precision, str | None]:
+        """Every precision with None when supported, else the reason why not."""
+
+    def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme | None:
+        """The QDQ form it wants for ``int8``; None when it takes the float model as it is."""
+
+    def load(
+        self, model: Path, device: str, precision: Precision, batch: int, options: Mapping[str, Any]
+    ) -> Session:
+        """Load a model. ``options["threads"]`` (int or absent) bounds the CPU threads used.
+
+        Raises:
+            ModelError: The file is no valid model.
+            Unsupported: The engine cannot run this model, device or precision.
+            OutOfMemory: Memory ran out.
+            EngineError: Anything else that the engine reports, or an unknown option.
+        """
+
+
+def _check_feeds(inputs: Sequence[TensorInfo], feeds: Feeds) -> None:
+    wanted = {tensor.name: tensor for tensor in inputs}
+    faults = [f"input {name!r} is missing" for name in wanted if name not in feeds]
+    faults += [f"{name!r} is not an input" for name in feeds if name not in wanted]
+    for name in wanted.keys() & feeds.keys():
+        tensor, array = wanted[name], feeds[name]
+        fits = len(array.shape) == len(tensor.shape) and all(
+            want is None or want == got for want, got in zip(tensor.shape, array.shape, strict=True)
+        )
+        if not fits:
+            faults.append(f"input {name!r} wants shape {list(tensor.shape)}, got {list(array.shape)}")
+        if array.dtype != np.dtype(tensor.dtype):
+            faults.append(f"input {name!r} wants {tensor.dtype}, got {array.dtype}")
+    if faults:
+        raise EngineError("wrong feeds: " + "; ".join(sorted(faults)))

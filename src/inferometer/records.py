@@ -1,0 +1,186 @@
+"""Frozen record types: all that is known of one trial. Statistics are derived from its raw values.
+
+A value that is absent is None, and ``Record.missing`` says why; it is never 0. Field names carry
+units (SI inside). ``top1``, ``top5`` are fractions.
+
+History of ``SCHEMA_VERSION``:
+    1: first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "FINAL_STATUSES",
+    "SCHEMA_VERSION",
+    "Accuracy",
+    "CalibrationInfo",
+    "Frozen",
+    "Kind",
+    "Latency",
+    "Memory",
+    "ModelInfo",
+    "Precision",
+    "Record",
+    "Sidecar",
+    "Status",
+    "Throughput",
+    "Trial",
+]
+
+SCHEMA_VERSION = 1
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
+Kind = Literal["throughput", "latency", "accuracy", "calibration"]
+Status = Literal["ok", "out_of_memory", "unsupported", "failed", "timeout", "skipped", "interrupted"]
+
+FINAL_STATUSES: frozenset[str] = frozenset(
+    {"ok", "out_of_memory", "unsupported", "failed", "timeout", "skipped"}
+)
+
+
+class Frozen(BaseModel):
+    """Base of all data that is read from files: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), populate_by_name=True)
+
+
+class Trial(Frozen):
+    """The labels of one trial: where it stands in the study's matrix."""
+
+    kind: Kind
+    study: str
+    model: str
+    engine: str
+    device: str
+    precision: Precision
+    batch: int | None
+    ranks: int = 1
+    copies: Literal["included", "excluded"] = "included"
+    input: Literal["synthetic", "images"] = "synthetic"
+    repeat: int = 0
+
+
+class Throughput(Frozen):
+    """Images per second: total images over total time of the timed segments.
+
+    ``ci95`` is a 95 % interval of ``ci_kind`` ``within_run``: from the windows of this one run (it
+    says nothing about other runs); None when there were too few windows.
+    ``windows`` are the images/s of equal pieces of the run, in order.
+    """
+
+    images_per_s: float
+    median_images_per_s: float
+    ci95: tuple[float, float] | None
+    ci_kind: Literal["within_run"]
+    windows: tuple[float, ...]
+    in_flight: int
+    images: int
+    seconds: float
+    warmup_calls: int
+    warmup_steady: bool
+
+
+class Latency(Frozen):
+    """Seconds from submit to completion, one request at a time.
+
+    A percentile q is None unless n (1 - q) >= 5.
+    """
+
+    min: float
+    mean: float
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    max: float
+    n: int
+
+
+class Memory(Frozen):
+    """Peak bytes of the worker process (resident) and of the device."""
+
+    device_peak_bytes: int | None
+    host_peak_bytes: int | None
+
+
+class Accuracy(Frozen):
+    """Fractions of ``images`` whose label is the first, or among the first five, of the outputs.
+
+    ``excluded`` images were left out because they served the calibration; ``skipped`` could not be
+    decoded and are named in ``skipped_files``. ``top5`` is None with fewer than six classes.
+    """
+
+    images: int
+    top1: float
+    top5: float | None
+    classes: int
+    excluded: int
+    skipped: int
+    skipped_files: tuple[str, ...]
+
+
+class ModelInfo(Frozen):
+    """The model file: content hash, multiply-accumulates per image, parameters."""
+
+    sha256: str
+    macs: int | None
+    parameters: int | None
+
+
+class CalibrationInfo(Frozen):
+    """Where the activation ranges of an ``int8`` trial came from.
+
+    ``source`` is ``images`` (of a data set), ``synthetic`` (seeded random input: fine for speed, of
+    no meaning for accuracy), or ``model`` (the file was already quantized).
+    """
+
+    table_sha256: str | None
+    source: Literal["images", "synthetic", "model"]
+    method: str | None
+    images: int | None
+    scheme: str | None = None
+    weight_bits: int | None = None
+    reason: str | None = None
+
+
+class Sidecar(Frozen):
+    """A file beside the store that holds raw values: path relative to the store's folder, SHA-256."""
+
+    path: str
+    sha256: str
+
+
+class Record(Frozen):
+    """All that is known of one trial; one line of ``records.jsonl``.
+
+    ``id`` is the trial's identity (the resume key), ``time`` the end of the trial (ISO 8601, UTC).
+    ``error`` names the exception of ``inferometer.errors`` behind a status that is not ``ok``, if any.
+    ``precision_mac_share`` maps each precision that ran to its share of the MACs.
+    ``probe`` holds the fixed machine probe before and after the trial.
+    """
+
+    schema_version: int = Field(default=SCHEMA_VERSION, alias="schema")
+    id: str
+    time: str
+    trial: Trial
+    status: Status
+    reason: str | None = None
+    error: str | None = None
+    throughput: Throughput | None = None
+    latency_s: Latency | None = None
+    memory: Memory | None = None
+    load_s: float | None = None
+    wall_s: float | None = None
+    accuracy: Accuracy | None = None
+    model: ModelInfo | None = None
+    precision_mac_share: dict[str, float] | None = None
+    calibration: CalibrationInfo | None = None
+    probe: dict[str, Any] | None = None
+    environment: dict[str, Any] | None = None
+    config: dict[str, Any] | None = None
+    sidecars: tuple[Sidecar, ...] = ()
+    missing: dict[str, str] = Field(default_factory=dict)

@@ -1,0 +1,285 @@
+"""The store: append-only ``records.jsonl`` and sidecars, in one folder per study.
+
+Layout of a folder::
+
+    study.json       the study's name: which study the folder belongs to
+    records.jsonl    one record a line; nothing is ever rewritten
+    sidecars/        raw values that a record names, written before the line that names them
+    .lock            held while a study writes here
+
+A line is written whole and fsynced. A crash can tear the last line: it is reported, the next append
+starts on a new line, and the fragment is skipped from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from inferometer.errors import StoreError
+from inferometer.records import FINAL_STATUSES, SCHEMA_VERSION, Record, Sidecar
+
+__all__ = [
+    "Contents",
+    "PerImage",
+    "Store",
+    "arrays",
+    "is_store",
+    "open_store",
+    "read_per_image",
+    "read_store",
+    "sidecar_of",
+    "write_atomically",
+    "write_sidecar",
+]
+
+RECORDS = "records.jsonl"
+_STUDY = "study.json"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a reader finds.
+
+    Attributes:
+        records: The final record of each trial, in order of first appearance (the last final line of an
+            id counts).
+        lines: Every record, ``interrupted`` and superseded ones included, in file order.
+        fragments: Lines torn by a crash, skipped.
+    """
+
+    records: tuple[Record, ...]
+    lines: tuple[Record, ...]
+    fragments: int
+
+    @property
+    def final_ids(self) -> dict[str, Record]:
+        """Final record by trial id."""
+        return {record.id: record for record in self.records}
+
+
+@dataclass(frozen=True)
+class PerImage:
+    """Outcome of an accuracy trial, image by image.
+
+    Attributes:
+        hashes: SHA-256 of each image file, hex.
+        labels: ``[N] int64`` class indices.
+        top: ``[N, k] int64`` best classes, best first.
+    """
+
+    hashes: tuple[str, ...]
+    labels: npt.NDArray[np.int64]
+    top: npt.NDArray[np.int64]
+
+
+class Store:
+    """The writer's side: held by one process at a time (see ``open_store``)."""
+
+    def __init__(self, folder: Path) -> None:
+        """Wrap a folder that ``open_store`` has claimed and locked."""
+        self.folder = folder
+
+    def read(self) -> Contents:
+        """All that is there now."""
+        return read_store(self.folder)
+
+    def append(self, record: Record) -> None:
+        """Write one line and fsync it; on a full disk nothing of it stays.
+
+        Raises:
+            StoreError: The line could not be written whole.
+        """
+        path = self.folder / RECORDS
+        line = record.model_dump_json(by_alias=True).encode() + b"\n"
+        try:
+            with path.open("ab") as file:
+                before = file.tell()
+                try:
+                    file.write((b"" if _ends_whole(path) else b"\n") + line)
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    os.ftruncate(file.fileno(), before)
+                    raise
+        except OSError as error:
+            raise StoreError(f"{path}: could not write: {error.strerror}") from error
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a study has written here."""
+    return (folder / RECORDS).is_file() or (folder / _STUDY).is_file()
+
+
+@contextlib.contextmanager
+def open_store(folder: Path, study: str) -> Iterator[Store]:
+    """Claim ``folder`` for the study of that name and hold it exclusively.
+
+    Raises:
+        StoreError: It is not writable, holds another study, or another process is writing there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "sidecars").mkdir(exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot write there: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"{folder}: another run is writing there: wait, or give another --out"
+            ) from error
+        _claim(folder, study)
+        yield Store(folder)
+
+
+def read_store(folder: Path) -> Contents:
+    """Read a store at any moment, also while another process appends to it.
+
+    Raises:
+        StoreError: There is no store, a newer schema wrote it, or a whole line is no record.
+    """
+    path = folder / RECORDS if folder.is_dir() else folder
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        if path.name == RECORDS and is_store(folder):
+            return Contents((), (), 0)
+        raise StoreError(f"{folder}: no records there: {(error.strerror or '').lower()}") from error
+    lines: list[Record] = []
+    fragments = 0
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            content = json.loads(line)
+        except ValueError:
+            fragments += 1
+            continue
+        lines.append(_record(content, f"{path}, line {number}"))
+    final: dict[str, Record] = {}
+    for record in lines:
+        if record.status in FINAL_STATUSES:
+            final[record.id] = record
+    return Contents(tuple(final.values()), tuple(lines), fragments)
+
+
+def write_sidecar(folder: Path, name: str, content: bytes) -> Sidecar:
+    """Write ``sidecars/name`` whole and durably; returns what the record says of it."""
+    path = folder / "sidecars" / name
+    write_atomically(path, content)
+    return Sidecar(path=f"sidecars/{name}", sha256=hashlib.sha256(content).hexdigest())
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that readers see the old content or all of the new; fsynced.
+
+    Raises:
+        StoreError: It could not be written; nothing is left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise StoreError(f"{path}: could not write: {error.strerror}") from error
+
+
+def arrays(**named: npt.NDArray[Any]) -> bytes:
+    """The bytes of a compressed NumPy archive."""
+    buffer = BytesIO()
+    np.savez_compressed(buffer, **named)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def sidecar_of(record: Record, ending: str) -> Sidecar | None:
+    """The record's sidecar whose name ends so, if there is one."""
+    return next((item for item in record.sidecars if item.path.endswith(ending)), None)
+
+
+def read_per_image(folder: Path, record: Record) -> PerImage | None:
+    """The per-image outcome of an accuracy record; None when the record has none.
+
+    Raises:
+        StoreError: The sidecar is missing or is not the one that was written.
+    """
+    sidecar = sidecar_of(record, ".top5.npz")
+    if sidecar is None:
+        return None
+    path = folder / sidecar.path
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: a record names it, but: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != sidecar.sha256:
+        raise StoreError(f"{path}: its content is not what the record names (SHA-256 differs)")
+    with np.load(BytesIO(content), allow_pickle=False) as data:
+        hashes: Sequence[str] = [row.tobytes().hex() for row in data["hashes"]]
+        return PerImage(tuple(hashes), data["labels"].astype(np.int64), data["top"].astype(np.int64))
+
+
+def _record(content: Any, where: str) -> Record:
+    version = content.get("schema") if isinstance(content, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{where}: written by a newer Inferometer (schema {version}, this one reads {SCHEMA_VERSION}):"
+            " upgrade this one"
+        )
+    try:
+        return Record.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise StoreError(f"{where}: no record of this schema: {place}: {first['msg'].lower()}") from error
+
+
+def _claim(folder: Path, study: str) -> None:
+    marker = folder / _STUDY
+    if marker.exists():
+        try:
+            owner = json.loads(marker.read_text(encoding="utf-8"))["name"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{marker}: unreadable; is {folder} a study's folder?") from error
+        if owner != study:
+            raise StoreError(f"{folder}: belongs to the study {owner!r}, not {study!r}: give another --out")
+        return
+    if (folder / RECORDS).exists():
+        raise StoreError(f"{folder}: holds records but no {_STUDY}: give another --out")
+    write_atomically(marker, json.dumps({"name": study}).encode() + b"\n")
+
+
+def _ends_whole(path: Path) -> bool:
+    size = path.stat().st_size
+    if size == 0:
+        return True
+    with path.open("rb") as file:
+        file.seek(size - 1)
+        return file.read(1) == b"\n"
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
