@@ -1,0 +1,222 @@
+"""Batches of decoded, preprocessed images, in order, from a few threads; broken images are counted and
+skipped."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from inferometer.data.decode import decode
+from inferometer.data.imageset import ImageEntry
+from inferometer.data.preprocess import Preprocessing
+from inferometer.errors import ConfigError, DataError
+
+__all__ = ["MAX_FILE_BYTES", "Batch", "ImageLoader", "SkippedImage"]
+
+MAX_FILE_BYTES = 256 * 1024**2
+"""Largest file that is read, bytes: more than any photograph, less than a disk image named ``.jpg``."""
+
+_NAMED = 5  # broken images that a message names
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images of one inference call.
+
+    Attributes:
+        images: [n, C, H, W] float32, or [n, H, W, C] for ``NHWC``.
+        labels: [n] int64.
+        hashes: SHA-256 of each file's bytes, hex.
+        files: Each file's name, relative to the set's folder.
+    """
+
+    images: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    hashes: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SkippedImage:
+    """An image that could not be used, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    image: npt.NDArray[np.float32]
+    sha256: str
+
+
+class ImageLoader:
+    """Batches of images; each iteration is a pass over all entries, and every pass gives the same batches.
+
+    Threads read, decode and preprocess; at most one batch and ``workers`` images are ready ahead of the
+    consumer. The batches do not depend on ``workers``. A pass that ends early (break, exception, Ctrl-C) ends
+    its threads.
+
+    Attributes:
+        skipped: The images that the latest pass could not use so far, in order.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        entries: Sequence[ImageEntry],
+        preprocessing: Preprocessing,
+        batch: int,
+        *,
+        workers: int = 1,
+        on_progress: Callable[[int], None] | None = None,
+        max_bad: int | float = 0.02,
+    ) -> None:
+        """Make a loader; nothing is read yet.
+
+        Args:
+            root: The set's folder.
+            entries: The images, in the order wanted.
+            preprocessing: Made fit for the model by ``sized`` or ``for_input``.
+            batch: Images per batch; the last one may be shorter.
+            workers: Threads.
+            on_progress: Called in the consumer's thread after each image with the number of entries done in
+                this pass, skipped ones included.
+            max_bad: Broken images that are tolerated: a whole number, or a fraction of all entries, at least
+                one.
+
+        Raises:
+            ConfigError: ``batch`` or ``workers`` below 1, or ``max_bad`` negative.
+            DataError: There are no entries.
+        """
+        if batch < 1 or workers < 1 or max_bad < 0:
+            given = f"batch {batch}, workers {workers}, max_bad {max_bad}"
+            raise ConfigError(f"{given}: wants 1, 1 and 0 or more")
+        if not entries:
+            raise DataError(f"{root}: no image is left to load")
+        self._root = Path(root)
+        self._entries = tuple(entries)
+        self._preprocessing = preprocessing
+        self._batch = batch
+        self._workers = workers
+        self._on_progress = on_progress
+        self._limit = max_bad if isinstance(max_bad, int) else max(1, int(max_bad * len(self._entries)))
+        self._skipped: list[SkippedImage] = []
+
+    @property
+    def skipped(self) -> tuple[SkippedImage, ...]:
+        """The images that the latest pass could not use so far, in order."""
+        return tuple(self._skipped)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """One pass over all entries.
+
+        Raises:
+            DataError: More broken images than ``max_bad``, none that is sound, or results of different
+                shapes; the message names the first of them.
+        """
+        skipped: list[SkippedImage] = []
+        self._skipped = skipped
+        images: list[_Loaded] = []
+        kept: list[ImageEntry] = []
+        first: tuple[ImageEntry, tuple[int, ...]] | None = None
+        with closing(self._results()) as results:
+            for entry, result in results:
+                if isinstance(result, DataError):
+                    skipped.append(SkippedImage(entry.file, str(result).removeprefix(f"{entry.file}: ")))
+                    self._check_skipped(skipped)
+                    continue
+                first = first or (entry, result.image.shape)
+                _check_shape(*first, entry, result.image.shape)
+                images.append(result)
+                kept.append(entry)
+                if len(images) == self._batch:
+                    yield _batch_of(images, kept)
+                    images, kept = [], []
+            if images:
+                yield _batch_of(images, kept)
+        if first is None:
+            raise DataError(self._complaint(skipped, "none can be used"))
+
+    def _results(self) -> Generator[tuple[ImageEntry, _Loaded | DataError]]:
+        """Each entry with its image or its fault, in order; a bounded number is under way."""
+        ahead: deque[tuple[ImageEntry, Future[_Loaded | DataError]]] = deque()
+        coming = iter(self._entries)
+        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="inferometer-images")
+        try:
+            for later in islice(coming, self._batch + self._workers):
+                ahead.append((later, pool.submit(self._load, later)))
+            done = 0
+            while ahead:
+                entry, future = ahead.popleft()
+                result = future.result()
+                for later in islice(coming, 1):
+                    ahead.append((later, pool.submit(self._load, later)))
+                done += 1
+                if self._on_progress is not None:
+                    self._on_progress(done)
+                yield entry, result
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _load(self, entry: ImageEntry) -> _Loaded | DataError:
+        try:
+            data = _read(self._root / entry.file)
+            image = decode(data, entry.file, "L" if self._preprocessing.channels == "L" else "RGB")
+            ready = self._preprocessing.apply(image)
+        except DataError as error:
+            return error
+        return _Loaded(ready, hashlib.sha256(data).hexdigest())
+
+    def _check_skipped(self, skipped: Sequence[SkippedImage]) -> None:
+        if len(skipped) > self._limit:
+            raise DataError(self._complaint(skipped, f"at most {self._limit} may be skipped"))
+
+    def _complaint(self, skipped: Sequence[SkippedImage], why: str) -> str:
+        some = "; ".join(f"{image.file}: {image.reason}" for image in skipped[:_NAMED])
+        more = f"; and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
+        return (
+            f"{self._root}: {len(skipped)} of {len(self._entries)} images cannot be used, {why}: "
+            f"{some}{more}: mend or remove them"
+        )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        state = path.stat()
+        if not stat.S_ISREG(state.st_mode):
+            raise DataError("is no ordinary file")
+        if state.st_size > MAX_FILE_BYTES:
+            raise DataError(f"the file has {state.st_size} bytes, more than {MAX_FILE_BYTES}")
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError((error.strerror or str(error)).lower()) from error
+
+
+def _check_shape(
+    first: ImageEntry, wanted: tuple[int, ...], entry: ImageEntry, shape: tuple[int, ...]
+) -> None:
+    if shape != wanted:
+        raise DataError(
+            f"images of different sizes cannot share a batch: {first.file} gives {list(wanted)}, "
+            f"{entry.file} gives {list(shape)}: choose a preprocessing with a crop"
+        )
+
+
+def _batch_of(images: Sequence[_Loaded], entries: Sequence[ImageEntry]) -> Batch:
+    return Batch(
+        images=np.stack([loaded.image for loaded in images]),
+        labels=np.array([entry.class_index for entry in entries], dtype=np.int64),
+        hashes=tuple(loaded.sha256 for loaded in images),
+        files=tuple(entry.file for entry in entries),
+    )

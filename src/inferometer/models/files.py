@@ -1,0 +1,181 @@
+"""Reading and writing ONNX files: every way in which a file can be unusable is one clear `ModelError`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
+from onnx import ModelProto, TensorProto, external_data_helper
+
+from inferometer.errors import ModelError, StoreError
+from inferometer.models.graph import all_tensors, element_bits, is_standard
+
+__all__ = ["file_sha256", "load", "one_line", "save"]
+
+_CHUNK = 1 << 20
+
+# First bytes of what is given for an ONNX file by mistake.
+_SIGNATURES = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"PK\x03\x04": "a ZIP archive or a PyTorch checkpoint",
+    b"\x1f\x8b": "a gzip archive",
+    b"\x89HDF": "an HDF5 file",
+    b"version https://git-lfs": "a Git LFS pointer: run `git lfs pull`",
+    b"<": "an HTML or XML page",
+}
+
+
+def load(path: str | os.PathLike[str], *, weights: bool = True) -> ModelProto:
+    """Read and check an ONNX file.
+
+    Args:
+        path: The file.
+        weights: Whether to read external data as well, if the file has any. Without, the tensors still
+            refer to it; the check that it exists is made either way.
+
+    Raises:
+        ModelError: The file is missing, a directory, empty, truncated, not ONNX, without a graph, invalid,
+            or of an IR version or operator set newer than the installed onnx package knows.
+    """
+    file = Path(path)
+    model = _parse(file)
+    if not model.HasField("graph") or not model.graph.node:
+        raise ModelError(f"{file}: holds no graph: it is truncated or not an ONNX model; export it again")
+    _check_versions(file, model)
+    try:
+        # By path: the check then covers external data, and models over protobuf's 2 GiB.
+        onnx.checker.check_model(str(file))
+        for tensor in all_tensors(model):
+            _check_size(file, tensor)
+        if weights:
+            external_data_helper.load_external_data_for_model(model, str(file.parent))
+    except onnx.checker.ValidationError as error:
+        raise ModelError(f"{file}: not a valid ONNX model: {one_line(error)}") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file}: its external data cannot be read: {one_line(error)}") from error
+    return model
+
+
+def save(model: ModelProto, path: str | os.PathLike[str]) -> None:
+    """Write a model as one file, atomically: the path holds the old file or the whole new one, never a part.
+
+    Raises:
+        ModelError: The model is over protobuf's 2 GiB.
+        StoreError: The file cannot be written.
+    """
+    file = Path(path)
+    try:
+        content = model.SerializeToString()
+    except (EncodeError, ValueError) as error:
+        raise ModelError(f"{file}: cannot be written as one ONNX file: {one_line(error)}") from error
+    partial = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        partial.write_bytes(content)
+        partial.replace(file)
+    except OSError as error:
+        reason = error.strerror or one_line(error)
+        raise StoreError(f"{file}: cannot be written: {reason}; choose another path") from error
+    finally:
+        with contextlib.suppress(OSError):  # gone already when all went well; this is for Ctrl-C too
+            partial.unlink()
+
+
+def file_sha256(path: str | os.PathLike[str], model: ModelProto | None = None) -> str:
+    """SHA-256 of a model file, read in pieces, as 64 hexadecimal digits.
+
+    With external data the digest covers the file and then each external file, in the order of their names.
+
+    Args:
+        path: The ONNX file.
+        model: The same file parsed without its external data, when at hand.
+
+    Raises:
+        ModelError: A file is missing or cannot be read.
+    """
+    file = Path(path)
+    parsed = _parse(file) if model is None else model
+    names = {
+        item.value
+        for tensor in all_tensors(parsed)
+        for item in tensor.external_data
+        if item.key == "location"
+    }
+    digest = hashlib.sha256()
+    for part in [file, *(file.parent / name for name in sorted(names))]:
+        try:
+            with part.open("rb") as stream:
+                while chunk := stream.read(_CHUNK):
+                    digest.update(chunk)
+        except OSError as error:
+            raise ModelError(f"{part}: cannot be read: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+def one_line(error: Exception) -> str:
+    """The message of a foreign exception on one line, without the context that onnx appends."""
+    text = str(error).split("==> Context:")[0]
+    return " ".join(text.split()).rstrip(".") or type(error).__name__
+
+
+def _parse(file: Path) -> ModelProto:
+    if file.is_dir():
+        raise ModelError(f"{file}: a folder, not an ONNX file; name the .onnx file inside it")
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"{file}: no such file; check the path, or see `inferometer models list`") from error
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read: {error.strerror}") from error
+    if not content:
+        raise ModelError(f"{file}: empty (0 bytes); export or download it again")
+    try:
+        model: ModelProto = ModelProto.FromString(content)
+    except DecodeError as error:
+        raise ModelError(f"{file}: {_what_is_wrong(content)}") from error
+    return model
+
+
+def _what_is_wrong(content: bytes) -> str:
+    for start, kind in _SIGNATURES.items():
+        if content.startswith(start):
+            return f"not an ONNX file but {kind}"
+    # The first field of every ONNX file is ir_version: tag 0x08 and a small number.
+    if content[0] == 0x08 and len(content) > 1 and content[1] <= 0x7F:
+        return f"truncated or damaged after {len(content)} bytes; export or download it again"
+    return "not an ONNX file (not a protobuf message); give a file written by an ONNX exporter"
+
+
+def _check_versions(file: Path, model: ModelProto) -> None:
+    how = f"upgrade onnx (here {onnx.__version__}) or export for an older version"
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{file}: unsupported IR version {model.ir_version}, at most {onnx.IR_VERSION} is known; {how}"
+        )
+    known = onnx.defs.onnx_opset_version()
+    for item in model.opset_import:
+        if is_standard(item.domain) and item.version > known:
+            raise ModelError(f"{file}: unsupported opset {item.version}, at most {known} is known; {how}")
+
+
+def _check_size(file: Path, tensor: TensorProto) -> None:
+    """A tensor must have as many bytes as its shape and type ask for (older checkers do not look)."""
+    bits = element_bits(tensor.data_type)
+    if bits is None:
+        return
+    wanted = (math.prod(tensor.dims) * bits + 7) // 8
+    if tensor.data_location == TensorProto.EXTERNAL:
+        entries = {item.key: item.value for item in tensor.external_data}
+        size = (file.parent / entries["location"]).stat().st_size - int(entries.get("offset", 0))
+        found = min(size, int(entries.get("length", size)))
+    elif tensor.HasField("raw_data"):
+        found = len(tensor.raw_data)
+    else:
+        return  # in a typed field, which the checker counts
+    if found < wanted:
+        raise ModelError(f"{file}: truncated: tensor {tensor.name!r} has {found} of its {wanted} bytes")
