@@ -20,8 +20,8 @@ def test_it_uses_every_usable_core_and_keeps_raw_values(reading):
     assert reading.version == PROBE_VERSION == 1
     assert reading.threads == usable_cores()
     assert reading.copy_bytes >= 64 * MIB
-    assert len(reading.compute_rounds_bytes_per_s) == 5
-    assert len(reading.copy_rounds_bytes_per_s) == 5
+    assert len(reading.compute_rounds_bytes_per_s) == 3
+    assert len(reading.copy_rounds_bytes_per_s) == 3
     assert reading.compute_bytes_per_s == statistics.median(reading.compute_rounds_bytes_per_s)
     assert reading.copy_bytes_per_s == statistics.median(reading.copy_rounds_bytes_per_s)
 

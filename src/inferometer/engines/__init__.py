@@ -1,0 +1,1 @@
+"""The engines: null, and one file per vendor."""

@@ -1,0 +1,102 @@
+"""The engine that does nothing: it measures the harness.
+
+Its sessions have the model's inputs and outputs, and every call returns at once, so what a trial
+with it reports is the cost of Inferometer's own loop. Outputs are zeros. Results of ``null`` say
+nothing of any model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from inferometer import __version__
+from inferometer.contracts import Device, ExecutedLayer, Feeds, LayerTime, QdqScheme, Session, TensorInfo
+from inferometer.errors import EngineError, ModelError, Unsupported, nearest
+from inferometer.models.inspection import describe
+from inferometer.records import Precision
+
+__all__ = ["NullEngine"]
+
+
+class NullEngine:
+    """Accepts any model at any precision and computes nothing."""
+
+    name = "null"
+    version = __version__
+    computes = False
+
+    def devices(self) -> list[Device]:
+        """One pretended CPU."""
+        return [Device("cpu", "nothing at all")]
+
+    def precisions(self, device: str, options: Mapping[str, Any]) -> dict[Precision, str | None]:
+        """All of them: nothing is computed."""
+        return dict.fromkeys(get_args(Precision))
+
+    def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme | None:
+        """None: it takes the float model as it is."""
+        return None
+
+    def load(
+        self, model: Path, device: str, precision: Precision, batch: int, options: Mapping[str, Any]
+    ) -> Session:
+        """Read the model's inputs and outputs; ``threads`` is accepted and ignored."""
+        for key in options.keys() - {"threads"}:
+            raise EngineError(f"null: unknown option {key!r}{nearest(key, ['threads'])}")
+        if device != "cpu":
+            raise Unsupported(f"null: there is no device {device!r}{nearest(device, ['cpu'])}")
+        return NullSession(model, batch)
+
+
+class NullSession(Session):
+    """Inputs and outputs of a model, and calls that return at once."""
+
+    def __init__(self, model: Path, batch: int) -> None:
+        """Read the shapes of ``model``; a symbolic first dimension becomes ``batch``."""
+        summary = describe(model)
+
+        def info(tensor: Any) -> TensorInfo:
+            if tensor.shape is None or tensor.dtype is None:
+                raise ModelError(f"{model}: {tensor.name!r} is no tensor of known rank")
+            if not tensor.shape:
+                return TensorInfo(tensor.name, (), tensor.dtype)
+            first = tensor.shape[0]
+            if isinstance(first, int) and first != batch:
+                raise ModelError(f"{model}: its batch is fixed at {first}, asked for {batch}")
+            rest = [size if isinstance(size, int) else None for size in tensor.shape[1:]]
+            return TensorInfo(tensor.name, (batch, *rest), tensor.dtype)
+
+        self.inputs = tuple(info(tensor) for tensor in summary.inputs)
+        self.outputs = tuple(info(tensor) for tensor in summary.outputs)
+
+    def _prepare(self, slot: int, feeds: Feeds) -> None:
+        """Nothing to place."""
+
+    def submit(self, slot: int) -> None:
+        """Nothing to start."""
+
+    def wait(self, slot: int) -> None:
+        """Nothing to wait for."""
+
+    def results(self, slot: int) -> dict[str, npt.NDArray[Any]]:
+        """Zeros; unknown dimensions count as 1."""
+        return {
+            tensor.name: np.zeros([size or 1 for size in tensor.shape], np.dtype(tensor.dtype))
+            for tensor in self.outputs
+        }
+
+    def executed(self) -> tuple[ExecutedLayer, ...]:
+        """Nothing ran."""
+        return ()
+
+    def profile(self) -> tuple[LayerTime, ...]:
+        """Nothing ran."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,310 @@
+"""ONNX Runtime on the CPU.
+
+What ran is read back from the runtime's own profile, of a separate session: kernels of the fused
+graph with the shapes and dtypes they saw, so a layer counts as ``int8`` only if an integer kernel ran.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as vendor
+
+from inferometer.contracts import Device, ExecutedLayer, Feeds, LayerTime, QdqScheme, Session, TensorInfo
+from inferometer.environment.cgroup import usable_cores
+from inferometer.environment.cpu import cpu_facts
+from inferometer.errors import EngineError, ModelError, OutOfMemory, Unsupported, nearest
+from inferometer.records import Precision
+
+__all__ = ["OnnxRuntimeEngine"]
+
+_NO_KERNELS = "ONNX Runtime's CPU provider has no {} kernels for convolutions: it would compute in fp32"
+_PRECISIONS: dict[Precision, str | None] = {
+    "fp32": None,
+    "tf32": "tf32 is a format of NVIDIA GPUs",
+    "fp16": _NO_KERNELS.format("fp16"),
+    "bf16": _NO_KERNELS.format("bf16"),
+    "int8": None,
+}
+
+# Source: the tensor type strings of ONNX Runtime's NodeArg.type, and NumPy's names of the same types.
+_DTYPES = {
+    "tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64",
+    "tensor(uint8)": "uint8", "tensor(int8)": "int8", "tensor(int32)": "int32",
+    "tensor(int64)": "int64", "tensor(bool)": "bool",
+}  # fmt: skip
+
+# Operators that multiply and accumulate; of the others only the time counts.
+_MAC_OPS = {
+    "Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "ConvTranspose",
+    "QLinearConv", "QGemm", "QLinearMatMul", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul",
+}  # fmt: skip
+
+
+class OnnxRuntimeEngine:
+    """The CPU execution provider of ``onnxruntime``."""
+
+    name = "onnxruntime"
+    version = str(onnxruntime.__version__)
+    computes = True
+
+    def devices(self) -> list[Device]:
+        """The CPU."""
+        return [Device("cpu", cpu_facts()[0].model or "CPU of unknown model")]
+
+    def precisions(self, device: str, options: Mapping[str, Any]) -> dict[Precision, str | None]:
+        """fp32 and int8; the others with the reason why not."""
+        return dict(_PRECISIONS)
+
+    def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme:
+        """uint8 asymmetric activations, int8 weights per channel, int32 bias.
+
+        Without an 8-bit dot product (VNNI), AVX2 and AVX512 kernels add two u8 x s8 products in a
+        saturating int16, so weights keep 7 bits there.
+
+        Source: onnxruntime's documentation, "Quantize ONNX models", section on U8S8 saturation.
+        """
+        facts, _ = cpu_facts()
+        x86 = facts.architecture in ("x86_64", "AMD64", "i686")
+        saturates = x86 and not facts.int8_dot
+        return QdqScheme(
+            name="onnxruntime-cpu",
+            activation_dtype="uint8",
+            activation_symmetric=False,
+            weight_bits=7 if saturates else 8,
+            weight_per_channel=True,
+            bias="int32",
+            reason="no VNNI here: 8-bit weights would saturate in int16, so weights have 7 bits"
+            if saturates
+            else None,
+        )
+
+    def load(
+        self, model: Path, device: str, precision: Precision, batch: int, options: Mapping[str, Any]
+    ) -> Session:
+        """Load a model; the option ``threads`` is the number of threads inside an operator."""
+        for key in options.keys() - {"threads"}:
+            raise EngineError(f"onnxruntime: unknown option {key!r}{nearest(key, ['threads'])}")
+        if device != "cpu":
+            raise Unsupported(f"onnxruntime: there is no device {device!r}{nearest(device, ['cpu'])}")
+        reason = _PRECISIONS[precision]
+        if reason is not None:
+            raise Unsupported(f"onnxruntime on {device} cannot run {precision}: {reason}")
+        threads = options.get("threads") or usable_cores()
+        return OnnxRuntimeSession(model, batch, int(threads))
+
+
+class OnnxRuntimeSession(Session):
+    """One ``InferenceSession``; calls are synchronous, so one request is in flight."""
+
+    def __init__(self, model: Path, batch: int, threads: int) -> None:
+        """Load ``model``; ``threads`` computes each operator."""
+        self._model, self._threads, self._batch = model, threads, batch
+        self._session = _open(model, _options(threads))
+        self.inputs = tuple(_info(node, batch, model) for node in self._session.get_inputs())
+        self.outputs = tuple(_info(node, batch, None) for node in self._session.get_outputs())
+        self._names = [tensor.name for tensor in self.outputs]
+        self._feeds: Feeds = {}
+        self._results: Sequence[npt.NDArray[Any]] = ()
+
+    @property
+    def raw(self) -> onnxruntime.InferenceSession:
+        """The vendor's session, for measuring it without Inferometer."""
+        return self._session
+
+    def _prepare(self, slot: int, feeds: Feeds) -> None:
+        self._feeds = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+
+    def submit(self, slot: int) -> None:
+        """Run the call; it is done on return."""
+        try:
+            self._results = self._session.run(self._names, self._feeds)
+        except _VENDOR_ERRORS as error:
+            raise _mapped(error, self._model) from error
+
+    def wait(self, slot: int) -> None:
+        """Nothing is left to wait for after ``submit``."""
+
+    def results(self, slot: int) -> dict[str, npt.NDArray[Any]]:
+        """The outputs of the last call; the runtime makes new arrays for every call."""
+        return dict(zip(self._names, self._results, strict=True))
+
+    def executed(self) -> tuple[ExecutedLayer, ...]:
+        """The kernels of one call, from the profile of a session of its own.
+
+        That session does not pack weights in advance: packed ones are missing from the profile, and
+        with them the shapes that the MACs follow from. Which kernel runs does not depend on it.
+        """
+        return tuple(_executed(event) for event in self._events(packed=False)[0])
+
+    def profile(self) -> tuple[LayerTime, ...]:
+        """Seconds per kernel, in a session of its own.
+
+        The median of up to three calls within half a second, after one that warms up.
+        """
+        times: dict[str, list[float]] = {}
+        ops: dict[str, str] = {}
+        for call in self._events(calls=4, enough_s=0.5)[1:]:
+            for event in call:
+                name = _layer_name(event)
+                times.setdefault(name, []).append(event["dur"] * 1e-6)  # the trace is in microseconds
+                ops[name] = event["args"]["op_name"]
+        return tuple(LayerTime(name, ops[name], float(np.median(all_s))) for name, all_s in times.items())
+
+    def close(self) -> None:
+        """Free the session."""
+        del self._session
+        self._results = ()
+
+    def _events(
+        self, calls: int = 1, enough_s: float = 0.0, packed: bool = True
+    ) -> list[list[dict[str, Any]]]:
+        """Kernel events by call, of a new session: ``calls`` calls, the third and later in ``enough_s``."""
+        with tempfile.TemporaryDirectory(prefix="inferometer-profile-") as folder:
+            options = _options(self._threads)
+            options.enable_profiling = True
+            options.add_session_config_entry("session.disable_prepacking", "0" if packed else "1")
+            options.profile_file_prefix = str(Path(folder) / "trace")
+            session = _open(self._model, options)
+            with _vendor_errors(self._model):
+                begin, done = time.monotonic(), 0
+                while done < min(calls, 2) or (done < calls and time.monotonic() - begin < enough_s):
+                    session.run(self._names, self._feeds)
+                    done += 1
+            trace = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        kernels = [
+            event for event in trace if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
+        ]
+        per_call = len(kernels) // done
+        return [kernels[start : start + per_call] for start in range(0, len(kernels), per_call)]
+
+
+# Whatever the vendor's module raises, and what its binding lets through from C++ and NumPy.
+_VENDOR_ERRORS: tuple[type[Exception], ...] = (
+    *(kind for kind in vars(vendor).values() if isinstance(kind, type) and issubclass(kind, Exception)),
+    MemoryError,
+    RuntimeError,
+    ValueError,
+)
+
+
+@contextlib.contextmanager
+def _vendor_errors(model: Path) -> Iterator[None]:
+    try:
+        yield
+    except _VENDOR_ERRORS as error:
+        raise _mapped(error, model) from error
+
+
+def _mapped(error: BaseException, model: Path) -> EngineError | ModelError:
+    """The one table from the vendor's errors to ours."""
+    text = " ".join(str(error).split())
+    short = text if len(text) <= 400 else text[:400] + " ..."
+    memory_words = ("Failed to allocate memory", "bad_alloc", "bad allocation", "Cannot allocate memory")
+    if isinstance(error, MemoryError) or any(word in text for word in memory_words):
+        return OutOfMemory(f"{model}: out of memory in onnxruntime: {short or type(error).__name__}")
+    if isinstance(error, vendor.NotImplemented):
+        return Unsupported(f"{model}: onnxruntime has no kernel for it: {short}")
+    strange = ("is not a registered function/op", "No Op registered for", "opset")
+    if isinstance(error, vendor.Fail | vendor.InvalidGraph) and any(word in text for word in strange):
+        return Unsupported(f"{model}: onnxruntime does not know an operator or opset of it: {short}")
+    if isinstance(error, vendor.NoSuchFile):
+        return ModelError(f"{model}: no such file")
+    broken = (vendor.InvalidGraph, vendor.InvalidProtobuf, vendor.NoModel)
+    if isinstance(error, broken) or "failed:Invalid model" in text:
+        return ModelError(f"{model}: onnxruntime cannot read it: {short}")
+    return EngineError(f"{model}: onnxruntime failed: {short}")
+
+
+def _options(threads: int) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 4  # errors arrive as exceptions; the log would only repeat them
+    return options
+
+
+def _open(model: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    if not model.is_file():
+        raise ModelError(f"{model}: no such file")
+    with _vendor_errors(model):
+        return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def _info(node: Any, batch: int, checked: Path | None) -> TensorInfo:
+    """A vendor's NodeArg; for inputs (``checked``) the first dimension must be free or ``batch``."""
+    shape = [size if isinstance(size, int) else None for size in node.shape]
+    if checked is not None and shape and shape[0] is not None and shape[0] != batch:
+        raise Unsupported(f"{checked}: its batch is fixed at {shape[0]}, asked for {batch}")
+    if shape and shape[0] is None:
+        shape[0] = batch
+    if node.type not in _DTYPES:
+        raise Unsupported(f"tensor {node.name!r} has the type {node.type}, which cannot be fed here")
+    return TensorInfo(node.name, tuple(shape), _DTYPES[node.type])
+
+
+def _layer_name(event: Mapping[str, Any]) -> str:
+    return str(event["name"]).removesuffix("_kernel_time")
+
+
+def _executed(event: Mapping[str, Any]) -> ExecutedLayer:
+    arguments = event["args"]
+    inputs = [_typed_shape(item) for item in arguments["input_type_shape"]]
+    outputs = [_typed_shape(item) for item in arguments["output_type_shape"]]
+    op = arguments["op_name"]
+    dtypes = [dtype for dtype, _ in inputs]
+    integer = any(dtype in ("uint8", "int8") for dtype in dtypes) and op not in (
+        "DequantizeLinear",
+        "QuantizeLinear",
+    )
+    precision = (
+        "int8" if integer else {"float": "fp32", "float16": "fp16"}.get(dtypes[0] if dtypes else "", "other")
+    )
+    return ExecutedLayer(
+        _layer_name(event),
+        op,
+        precision,
+        _macs(op, inputs, outputs),
+        int(arguments.get("output_size", 0)) or None,
+    )
+
+
+def _typed_shape(item: Mapping[str, Sequence[int]]) -> tuple[str, tuple[int, ...]]:
+    dtype, shape = next(iter(item.items()))
+    return dtype, tuple(shape)
+
+
+def _macs(
+    op: str,
+    inputs: Sequence[tuple[str, tuple[int, ...]]],
+    outputs: Sequence[tuple[str, tuple[int, ...]]],
+) -> int | None:
+    """Multiply-accumulates of one kernel call: outputs times the length of each dot product."""
+    if op not in _MAC_OPS:
+        return 0  # exactly: this kernel multiplies and accumulates nothing that counts as a MAC
+    matrices = [shape for _, shape in inputs if len(shape) >= 2]
+    if not matrices or not outputs:
+        return None
+    first, result = matrices[0], outputs[0][1]
+    if "Conv" not in op:
+        depth = (
+            math.prod(first) // result[0] if "Gemm" in op else first[-1]
+        )  # Gemm may transpose its first input
+        return math.prod(result) * depth
+    if len(matrices) < 2:
+        return None
+    if op == "ConvTranspose":
+        return math.prod(first) * math.prod(matrices[1][1:])
+    return math.prod(result) * math.prod(matrices[1][1:])

@@ -1,0 +1,252 @@
+"""The loop and the clock: nothing else times inference.
+
+The loop knows three things: wait, stamp, submit. Everything else (warm-up decisions, windows,
+intervals) happens between its runs, on the stamps it left. The clock is CLOCK_MONOTONIC in
+nanoseconds, which power readings share.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inferometer.config import MeasureSection
+from inferometer.contracts import Session
+from inferometer.records import Latency, Throughput
+from inferometer.stats import percentile, rate_interval
+
+__all__ = [
+    "Measurement",
+    "Segment",
+    "WarmUp",
+    "latency_of",
+    "measure_latency",
+    "measure_throughput",
+    "rate_windows",
+    "run_segment",
+    "throughput_of",
+    "warm_up",
+]
+
+Stamps = npt.NDArray[np.int64]
+
+_WINDOWS = (
+    20  # pieces into which a run is cut for its interval: enough for a t-interval, few enough to be long
+)
+_SEGMENTS = 6  # looks at the interval per run: the loop itself never looks
+_STEADY_MARGIN = 0.03  # relative; how far the last look may leave the range of the two before it
+_MIN_LOOK_S = 0.1
+# What bounds the stamps that engines of microseconds leave: looks of a warm-up, segments, calls in each.
+_MAX_LOOKS, _LOOK_CALLS = 40, 10_000
+_MAX_SEGMENTS, _SEGMENT_CALLS = 20, 50_000
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One uninterrupted run of the loop.
+
+    Attributes:
+        submitted: ``[calls] int64`` nanoseconds (CLOCK_MONOTONIC), when each call was submitted.
+        completed: ``[calls] int64`` nanoseconds, when each call was known to be done, in the same order.
+    """
+
+    submitted: Stamps
+    completed: Stamps
+
+    @property
+    def calls(self) -> int:
+        """Number of completed calls."""
+        return len(self.completed)
+
+    def edges(self, in_flight: int) -> Stamps:
+        """Times between which whole calls were completed at full depth.
+
+        The first edge is when the pipeline was full for the first time, the last one before it
+        drained; with one request in flight that is the first submission and the last completion.
+        """
+        if in_flight == 1:
+            return np.concatenate([self.submitted[:1], self.completed])
+        return self.completed[in_flight - 1 : len(self.completed) - in_flight + 1]
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """The calls before the measurement, and whether their rate had become steady."""
+
+    segments: tuple[Segment, ...]
+    steady: bool
+
+    @property
+    def calls(self) -> int:
+        """Number of warm-up calls."""
+        return sum(segment.calls for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Raw stamps of one trial; every figure of its record is derived from them."""
+
+    warmup: WarmUp
+    segments: tuple[Segment, ...]
+    batch: int
+    in_flight: int
+
+
+def run_segment(
+    session: Session, slots: int, seconds: float, min_calls: int = 1, max_calls: int = _SEGMENT_CALLS
+) -> Segment:
+    """Keep ``slots`` prepared slots busy for ``seconds``, then let them drain.
+
+    This is the timed region: it submits, waits and stamps, with the garbage collector off. Calls
+    complete in the order of submission. It ends early at ``max_calls``.
+    """
+    clock, submit, wait = time.monotonic_ns, session.submit, session.wait
+    submitted: list[int] = []
+    completed: list[int] = []
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        deadline = clock() + int(seconds * 1e9)
+        for slot in range(slots):
+            submitted.append(clock())
+            submit(slot)
+        slot = 0
+        while True:
+            wait(slot)
+            now = clock()
+            completed.append(now)
+            calls = len(submitted)
+            if (now >= deadline and calls >= min_calls) or calls >= max_calls:
+                break
+            submitted.append(clock())
+            submit(slot)
+            slot = (slot + 1) % slots
+        for step in range(1, slots):
+            wait((slot + step) % slots)
+            completed.append(clock())
+    finally:
+        if collecting:
+            gc.enable()
+    return Segment(np.array(submitted, np.int64), np.array(completed, np.int64))
+
+
+def warm_up(session: Session, slots: int, max_s: float) -> WarmUp:
+    """Run until the rate is steady, or for ``max_s``.
+
+    Steady means: the rate of the last look (each at least 0.1 s and one call) is within 3 % of the
+    range of the two before it, so neither compilation, caches nor clocks are still settling in one
+    direction; noise around one level is no reason to go on. When one call takes longer than a third
+    of ``max_s``, there are fewer than three looks, and the rate is not called steady.
+    """
+    segments: list[Segment] = []
+    end = time.monotonic() + max_s
+    while True:
+        segments.append(run_segment(session, slots, _MIN_LOOK_S, max_calls=_LOOK_CALLS))
+        *before, last = [_rate(segment) for segment in segments[-3:]]
+        settled = len(before) == 2 and (
+            min(before) * (1 - _STEADY_MARGIN) <= last <= max(before) * (1 + _STEADY_MARGIN)
+        )
+        if settled:
+            return WarmUp(tuple(segments), True)
+        took_s = float(segments[-1].completed[-1] - segments[-1].submitted[0]) * 1e-9
+        if len(segments) == _MAX_LOOKS or time.monotonic() + took_s > end:
+            return WarmUp(tuple(segments), False)
+
+
+def measure_throughput(session: Session, batch: int, settings: MeasureSection) -> Measurement:
+    """Warm up, then measure until the interval asked for is reached or the time is up.
+
+    All slots must be prepared. Runs 3 to 20 segments, of at least one call each.
+    """
+    slots = session.in_flight
+    warmup = warm_up(session, slots, settings.warmup_max_s)
+    segments: list[Segment] = []
+    length_s = settings.max_s / _SEGMENTS
+    end = time.monotonic() + settings.max_s
+    min_calls = 2 * slots + 1  # one call at least between the filling and the draining of the pipeline
+    while True:
+        segments.append(run_segment(session, slots, length_s, min_calls if slots > 1 else 1))
+        measurement = Measurement(warmup, tuple(segments), batch, slots)
+        if len(segments) >= 3 and _tight(measurement, settings.interval):
+            return measurement
+        if len(segments) == _MAX_SEGMENTS or time.monotonic() + length_s / 2 > end:
+            return measurement
+
+
+def measure_latency(session: Session, batch: int, settings: MeasureSection) -> Measurement:
+    """Warm up, then one request at a time, on slot 0, for ``max_s`` seconds."""
+    warmup = warm_up(session, 1, settings.warmup_max_s)
+    segment = run_segment(session, 1, settings.max_s, min_calls=5)
+    return Measurement(warmup, (segment,), batch, 1)
+
+
+def throughput_of(measurement: Measurement) -> Throughput:
+    """Images/s and its within-run interval from the raw stamps."""
+    edges = [segment.edges(measurement.in_flight) for segment in measurement.segments]
+    calls = sum(len(part) - 1 for part in edges)
+    seconds = sum(float(part[-1] - part[0]) for part in edges) * 1e-9
+    images = calls * measurement.batch
+    windows = rate_windows(edges, measurement.batch)
+    return Throughput(
+        images_per_s=images / seconds,
+        median_images_per_s=float(np.median(windows)),
+        ci95=rate_interval(images, seconds, windows),
+        ci_kind="within_run",
+        windows=tuple(windows),
+        in_flight=measurement.in_flight,
+        images=images,
+        seconds=seconds,
+        warmup_calls=measurement.warmup.calls,
+        warmup_steady=measurement.warmup.steady,
+    )
+
+
+def latency_of(measurement: Measurement) -> Latency:
+    """Percentiles of the seconds from submission to completion."""
+    seconds = np.sort(
+        np.concatenate([segment.completed - segment.submitted for segment in measurement.segments]) * 1e-9
+    )
+    ordered: Sequence[float] = [float(value) for value in seconds]
+    return Latency(
+        min=ordered[0],
+        mean=float(seconds.mean()),
+        p50=percentile(ordered, 0.50),
+        p90=percentile(ordered, 0.90),
+        p95=percentile(ordered, 0.95),
+        p99=percentile(ordered, 0.99),
+        max=ordered[-1],
+        n=len(ordered),
+    )
+
+
+def rate_windows(edges: Sequence[Stamps], batch: int) -> list[float]:
+    """Images/s of about 20 windows of equally many calls; a window never spans two segments.
+
+    Args:
+        edges: Per segment, ``[calls + 1] int64`` nanoseconds between which whole calls were done.
+        batch: Images per call.
+    """
+    calls = sum(len(part) - 1 for part in edges)
+    per_window = max(1, calls // _WINDOWS)
+    rates: list[float] = []
+    for part in edges:
+        for start in range(0, len(part) - per_window, per_window):
+            elapsed_ns = int(part[start + per_window] - part[start])
+            if elapsed_ns > 0:
+                rates.append(per_window * batch / (elapsed_ns * 1e-9))
+    return rates
+
+
+def _rate(segment: Segment) -> float:
+    return segment.calls / max(float(segment.completed[-1] - segment.submitted[0]) * 1e-9, 1e-9)
+
+
+def _tight(measurement: Measurement, wanted: float) -> bool:
+    """Whether the relative half-width of the within-run interval is at most ``wanted``."""
+    result = throughput_of(measurement)
+    return result.ci95 is not None and (result.ci95[1] - result.ci95[0]) / 2 <= wanted * result.images_per_s

@@ -1,0 +1,133 @@
+"""From a float model to one that can be calibrated: prepared, its layout known, its tensors exposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+from onnx import ModelProto, TensorProto, helper
+
+from inferometer.errors import CalibrationError
+from inferometer.models.fold import fold_batchnorm
+from inferometer.models.graph import is_standard, subgraphs, unused_name
+from inferometer.models.shapes import infer_facts
+from inferometer.quantize.layout import layout_of
+from inferometer.quantize.simplify import simplify
+
+__all__ = ["LOWEST_OPSET", "expose", "is_quantized", "observed_tensors", "prepare"]
+
+LOWEST_OPSET = 13
+"""The first opset whose DequantizeLinear has an axis: one scale per output channel."""
+
+_QUANTIZED_OPS = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
+     "ConvInteger", "MatMulInteger", "QLinearAdd", "QGemm"}
+)  # fmt: skip
+
+_CONVERSION_ERRORS = (
+    RuntimeError,
+    ValueError,
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+)
+
+
+def is_quantized(model: ModelProto) -> bool:
+    """Whether the graph already holds quantized operators."""
+    return any(node.op_type in _QUANTIZED_OPS for node in model.graph.node)
+
+
+def prepare(model: ModelProto) -> ModelProto:
+    """The float model in the form that is observed and quantized. The input is left as it was.
+
+    BatchNorm is folded into the convolutions, constants are folded, identities and paddings merged, every
+    node has a name of its own, and the opset is 13 at least. The IR version stays, unless it is so old
+    (below 4) that weights must be inputs. Preparing twice changes nothing more.
+
+    Raises:
+        CalibrationError: The model is already quantized, has control flow, or its opset cannot be raised.
+    """
+    if is_quantized(model):
+        raise CalibrationError(
+            "the model is already quantized (it holds QuantizeLinear or integer operators): "
+            "use it as it is, or give the float model"
+        )
+    for node in model.graph.node:
+        if any(True for _ in subgraphs(node)):
+            raise CalibrationError(
+                f"node {node.name or node.output[0]!r} ({node.op_type}) is control flow, whose inside cannot "
+                f"be calibrated: export the model without {node.op_type}"
+            )
+    prepared = fold_batchnorm(_with_opset(model))  # always a copy
+    _weights_are_constants(prepared)
+    simplify(prepared)
+    _name_nodes(prepared)
+    return prepared
+
+
+def observed_tensors(model: ModelProto) -> tuple[str, ...]:
+    """The tensors whose ranges calibration must find, for any scheme, in graph order.
+
+    Args:
+        model: A prepared model.
+
+    Raises:
+        CalibrationError: There is nothing to quantize.
+    """
+    return layout_of(model).observed
+
+
+def expose(model: ModelProto, names: Iterable[str]) -> ModelProto:
+    """A copy of ``model`` in which the tensors ``names`` are outputs too.
+
+    Graph inputs among them are left out: their values are what is fed.
+
+    Raises:
+        CalibrationError: The graph has no such tensor.
+    """
+    exposed = ModelProto()
+    exposed.CopyFrom(model)
+    present = {item.name for item in (*exposed.graph.output, *exposed.graph.input)}
+    made = {name for node in exposed.graph.node for name in node.output}
+    known = infer_facts(model, "the model")
+    for name in names:
+        if name in present:
+            continue
+        if name not in made:
+            raise CalibrationError(f"the model has no tensor {name!r}: the table or list is another model's")
+        kind = known.get(name)
+        exposed.graph.output.append(
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, kind.shape if kind else None)
+        )
+        present.add(name)
+    return exposed
+
+
+def _with_opset(model: ModelProto) -> ModelProto:
+    """The model itself, or a converted copy when its opset is below ``LOWEST_OPSET``."""
+    version = next((item.version for item in model.opset_import if is_standard(item.domain)), None)
+    if version is None or version >= LOWEST_OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, LOWEST_OPSET)
+    except _CONVERSION_ERRORS as error:
+        reason = " ".join(str(error).split())
+        raise CalibrationError(
+            f"the model's opset {version} cannot be raised to {LOWEST_OPSET}, which INT8 needs: {reason}; "
+            f"export it again with opset {LOWEST_OPSET} or higher"
+        ) from error
+
+
+def _weights_are_constants(model: ModelProto) -> None:
+    """Take initializers out of the inputs, where they could be overridden and so would never be folded."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    for position in reversed(range(len(model.graph.input))):
+        if model.graph.input[position].name in stored:
+            del model.graph.input[position]
+    model.ir_version = max(model.ir_version, 4)
+
+
+def _name_nodes(model: ModelProto) -> None:
+    taken: set[str] = set()
+    for index, node in enumerate(model.graph.node):
+        node.name = unused_name(node.name or f"{node.op_type}_{index}", taken)

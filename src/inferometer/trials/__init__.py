@@ -1,0 +1,1 @@
+"""One file per kind of trial, and what a trial is."""

@@ -1,0 +1,81 @@
+"""Opening the session that a trial measures: the float model, or its QDQ form at ``int8``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferometer import registry
+from inferometer.contracts import Engine, QdqScheme, Session
+from inferometer.errors import CalibrationError
+from inferometer.models.files import load as load_model
+from inferometer.quantize.graph import prepare
+from inferometer.quantize.insert import calibration_of, insert_qdq
+from inferometer.quantize.table import CalibrationTable
+from inferometer.records import CalibrationInfo
+from inferometer.store import write_atomically
+from inferometer.trials.spec import TrialSpec
+
+__all__ = ["Opened", "open_session", "quantized_file"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A loaded session, the seconds its loading took, and where its ranges came from."""
+
+    session: Session
+    load_s: float
+    calibration: CalibrationInfo | None
+
+
+def open_session(spec: TrialSpec, batch: int) -> Opened:
+    """Load the trial's model on its engine.
+
+    Building the QDQ file is not part of ``load_s``: it happens once per study.
+    """
+    engine = registry.engine(spec.trial.engine)
+    path, info = _model_file(spec, engine)
+    begin = time.monotonic()
+    session = engine.load(path, spec.trial.device, spec.trial.precision, batch, spec.options)
+    return Opened(session, time.monotonic() - begin, info)
+
+
+def quantized_file(spec: TrialSpec, table: CalibrationTable, scheme: QdqScheme) -> Path:
+    """The QDQ form of the trial's model under ``scheme``; built once, then found again."""
+    name = f"{spec.model.sha256[:12]}-{table.content_sha256()[:12]}-{scheme.name}-w{scheme.weight_bits}.onnx"
+    path = Path(spec.folder) / "models" / name
+    if not path.exists():
+        table.check_model(spec.model.sha256)
+        model = insert_qdq(prepare(load_model(Path(spec.model_path))), table, scheme)
+        write_atomically(path, model.SerializeToString())
+    return path
+
+
+def _model_file(spec: TrialSpec, engine: Engine) -> tuple[Path, CalibrationInfo | None]:
+    path = Path(spec.model_path)
+    if spec.trial.precision != "int8":
+        return path, None
+    if spec.quantized:
+        note = calibration_of(load_model(path))
+        return path, CalibrationInfo(
+            table_sha256=note.table_sha256 if note else None,
+            source="model",
+            method=note.method if note else None,
+            images=len(note.image_hashes) if note else None,
+        )
+    scheme = engine.qdq_scheme(spec.trial.device, spec.options)
+    if scheme is None:
+        return path, None
+    if spec.table is None:
+        raise CalibrationError(f"{spec.trial.model}: int8 on {engine.name} needs a calibration table")
+    table = CalibrationTable.load(Path(spec.table))
+    return quantized_file(spec, table, scheme), CalibrationInfo(
+        table_sha256=table.content_sha256(),
+        source=table.source,
+        method=table.method,
+        images=table.images,
+        scheme=scheme.name,
+        weight_bits=scheme.weight_bits,
+        reason=scheme.reason,
+    )

@@ -1,0 +1,134 @@
+"""What a worker is told about one trial, what it answers, and the trial's identity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from inferometer.config import Limits, MeasureSection
+from inferometer.data.preprocess import Preprocessing
+from inferometer.records import (
+    Accuracy,
+    CalibrationInfo,
+    Frozen,
+    Latency,
+    Memory,
+    ModelInfo,
+    Sidecar,
+    Status,
+    Throughput,
+    Trial,
+)
+
+__all__ = ["AccuracyTask", "CalibrationTask", "Job", "Outcome", "TrialSpec", "identity_of"]
+
+
+class CalibrationTask(Frozen):
+    """Which images choose the ranges; ``data`` None means seeded synthetic input."""
+
+    data: str | None
+    listing_sha256: str | None
+    images: int
+    method: Literal["kl", "minmax"]
+    split: str
+
+
+class AccuracyTask(Frozen):
+    """Which images are scored: all of ``data`` but those whose file hash is in ``exclude``."""
+
+    data: str
+    listing_sha256: str
+    images: int | None
+    exclude: tuple[str, ...]
+
+
+class TrialSpec(Frozen):
+    """One trial, with everything resolved: a worker looks nothing up.
+
+    ``table`` is the calibration table's file of a float model at ``int8``, else None.
+    ``detail`` asks for separate passes that read back what ran (``executed``), and how long each layer
+    took as well (``profile``).
+    """
+
+    id: str
+    trial: Trial
+    folder: str
+    model_path: str
+    model: ModelInfo
+    quantized: bool
+    preprocess: Preprocessing | None
+    engine_version: str
+    options: dict[str, Any]
+    output: str | None
+    seed: int
+    measure: MeasureSection
+    limits: Limits
+    isolation: Literal["trial", "series"]
+    calibration: CalibrationTask | None = None
+    accuracy: AccuracyTask | None = None
+    table: str | None = None
+    table_sha256: str | None = None
+    detail: Literal["none", "executed", "profile"] = "none"
+
+
+class Job(Frozen):
+    """What one worker process does: its trials in order, and the parent it must not outlive."""
+
+    parent_pid: int
+    trials: tuple[TrialSpec, ...]
+
+
+class Outcome(Frozen):
+    """What a worker found out about one trial; the parent makes the record of it."""
+
+    status: Status
+    reason: str | None = None
+    error: str | None = None
+    throughput: Throughput | None = None
+    latency_s: Latency | None = None
+    memory: Memory | None = None
+    load_s: float | None = None
+    accuracy: Accuracy | None = None
+    precision_mac_share: dict[str, float] | None = None
+    calibration: CalibrationInfo | None = None
+    probe: dict[str, Any] | None = None
+    environment: dict[str, Any] | None = None
+    sidecars: tuple[Sidecar, ...] = ()
+    missing: dict[str, str] = {}  # noqa: RUF012 (pydantic copies it)
+
+
+def identity_of(spec: TrialSpec) -> str:
+    """The resume key: 16 hex digits of the SHA-256 of all that makes a trial what it is.
+
+    Not part of it: names, paths, the output folder, limits, and whether details are read.
+    """
+    trial = spec.trial
+    content: dict[str, Any] = {
+        "kind": trial.kind,
+        "model": spec.model.sha256,
+        "preprocess": spec.preprocess.model_dump(mode="json", exclude={"name"}) if spec.preprocess else None,
+        "engine": [trial.engine, spec.engine_version, spec.options],
+        "device": trial.device,
+        "precision": trial.precision,
+        "table": spec.table_sha256,
+        "output": spec.output,
+    }
+    if trial.kind in ("throughput", "latency"):
+        content |= {
+            "copies": trial.copies,
+            "input": trial.input,
+            "batch": trial.batch,
+            "ranks": trial.ranks,
+            "isolation": spec.isolation,
+            "measure": spec.measure.model_dump(mode="json"),
+            "seed": spec.seed,
+            "repeat": trial.repeat,
+        }
+    if spec.calibration is not None:
+        content["calibration"] = spec.calibration.model_dump(mode="json", exclude={"data"})
+        content["seed"] = spec.seed
+    if spec.accuracy is not None:
+        content["accuracy"] = spec.accuracy.model_dump(mode="json", exclude={"data"})
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

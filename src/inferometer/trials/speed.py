@@ -1,0 +1,109 @@
+"""Throughput and latency trials: one session, one batch, seeded feeds, raw stamps kept."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from inferometer.contracts import ExecutedLayer, Session
+from inferometer.data.synthetic import synthetic_feeds
+from inferometer.measure import (
+    Measurement,
+    latency_of,
+    measure_latency,
+    measure_throughput,
+    throughput_of,
+)
+from inferometer.records import Sidecar
+from inferometer.store import arrays, write_sidecar
+from inferometer.trials.memory import PeakMemory
+from inferometer.trials.session import open_session
+from inferometer.trials.spec import Outcome, TrialSpec
+
+__all__ = ["mac_share", "run_speed"]
+
+
+def run_speed(spec: TrialSpec) -> Outcome:
+    """Measure one point; ``spec.trial.kind`` says whether throughput or latency."""
+    batch = spec.trial.batch
+    assert batch is not None, "planning gives every speed trial a batch"
+    peak = PeakMemory()
+    opened = open_session(spec, batch)
+    with opened.session as session:
+        feeds = synthetic_feeds(session.inputs, spec.seed)
+        for slot in range(session.in_flight):
+            session.prepare(slot, feeds)
+        if spec.trial.kind == "latency":
+            measurement = measure_latency(session, batch, spec.measure)
+        else:
+            measurement = measure_throughput(session, batch, spec.measure)
+        memory, missing = peak.taken()
+        sidecars = [_stamps(spec, measurement)]
+        share = None
+        if spec.detail != "none":
+            layers = session.executed()
+            share = mac_share(layers)
+            sidecars.append(_layers(spec, session, layers))
+            if share is None:
+                missing["precision_mac_share"] = "the engine does not tell what ran"
+        else:
+            missing["precision_mac_share"] = "read back in the first repeat of this point"
+    throughput = throughput_of(measurement) if spec.trial.kind == "throughput" else None
+    if throughput is not None and throughput.ci95 is None:
+        missing["throughput.ci95"] = f"{len(throughput.windows)} windows are too few for an interval"
+    latency = latency_of(measurement) if spec.trial.kind == "latency" else None
+    for name in ("p50", "p90", "p95", "p99") if latency else ():
+        if getattr(latency, name) is None:
+            missing[f"latency_s.{name}"] = (
+                f"{latency.n if latency else 0} calls are too few for this percentile"
+            )
+    return Outcome(
+        status="ok",
+        throughput=throughput,
+        latency_s=latency,
+        memory=memory,
+        load_s=opened.load_s,
+        calibration=opened.calibration,
+        precision_mac_share=share,
+        sidecars=tuple(sidecars),
+        missing=missing,
+    )
+
+
+def mac_share(layers: Sequence[ExecutedLayer]) -> dict[str, float] | None:
+    """Share of the multiply-accumulates by the precision that ran; None when the engine does not tell."""
+    macs: dict[str, int] = defaultdict(int)
+    for layer in layers:
+        if layer.macs is None:
+            return None
+        macs[layer.precision] += layer.macs
+    total = sum(macs.values())
+    if total == 0:
+        return None
+    return {precision: count / total for precision, count in sorted(macs.items()) if count}
+
+
+def _stamps(spec: TrialSpec, measurement: Measurement) -> Sidecar:
+    """All submission and completion times, warm-up included, and which segment each belongs to."""
+    parts = [*measurement.warmup.segments, *measurement.segments]
+    content = arrays(
+        submitted_ns=np.concatenate([part.submitted for part in parts]),
+        completed_ns=np.concatenate([part.completed for part in parts]),
+        segment=np.repeat(np.arange(len(parts)), [part.calls for part in parts]),
+        warmup_segments=np.array(len(measurement.warmup.segments)),
+    )
+    return write_sidecar(Path(spec.folder), f"{spec.id}.stamps.npz", content)
+
+
+def _layers(spec: TrialSpec, session: Session, layers: Sequence[ExecutedLayer]) -> Sidecar:
+    content = {
+        "executed": [asdict(layer) for layer in layers],
+        "profile": [asdict(layer) for layer in session.profile()] if spec.detail == "profile" else None,
+    }
+    text = json.dumps(content, separators=(",", ":")) + "\n"
+    return write_sidecar(Path(spec.folder), f"{spec.id}.layers.json", text.encode())

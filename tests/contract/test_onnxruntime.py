@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
+
+from inferometer import registry
+from inferometer.engines import onnxruntime as plugin
+from inferometer.errors import EngineError, InferometerError, ModelError, OutOfMemory, Unsupported
+from tests.contract.engines import EngineContract
+
+
+class TestOnnxRuntime(EngineContract):
+    name = "onnxruntime"
+
+    def test_an_unknown_operator_is_unsupported(self, tmp_path: Path) -> None:
+        node = helper.make_node("Frobnicate", ["input"], ["logits"], domain="")
+        graph = helper.make_graph(
+            [node],
+            "g",
+            [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["N", 3])],
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 3])],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        path = tmp_path / "odd.onnx"
+        path.write_bytes(model.SerializeToString())
+        with pytest.raises(Unsupported, match="Frobnicate"):
+            self.open(registry.engine("onnxruntime"), path)
+
+    def test_a_fixed_batch_is_kept(self, path: Path, tmp_path: Path) -> None:
+        model = onnx.load(path)
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+        fixed = tmp_path / "fixed.onnx"
+        onnx.save(model, fixed)
+        with pytest.raises(Unsupported, match="its batch is fixed at 1, asked for 2"):
+            self.open(registry.engine("onnxruntime"), fixed, batch=2)
+
+    @pytest.mark.parametrize(
+        ("vendor_error", "ours"),
+        [
+            (plugin.vendor.InvalidGraph("bad node"), ModelError),
+            (plugin.vendor.InvalidProtobuf("bytes"), ModelError),
+            (plugin.vendor.NoSuchFile("x"), ModelError),
+            (plugin.vendor.NotImplemented("Foo(17)"), Unsupported),
+            (plugin.vendor.Fail("Foo is not a registered function/op"), Unsupported),
+            (
+                plugin.vendor.RuntimeException("Failed to allocate memory for requested buffer of size 9"),
+                OutOfMemory,
+            ),
+            (MemoryError(), OutOfMemory),
+            (RuntimeError("std::bad_alloc"), OutOfMemory),
+            (plugin.vendor.InvalidArgument("feed"), EngineError),
+        ],
+    )
+    def test_every_vendor_error_is_mapped(
+        self, vendor_error: Exception, ours: type[InferometerError]
+    ) -> None:
+        mapped = plugin._mapped(vendor_error, Path("m.onnx"))
+        assert type(mapped) is ours
+        assert str(mapped).startswith("m.onnx: ")
+
+    def test_no_vendor_error_is_left_out(self) -> None:
+        mapped = plugin._VENDOR_ERRORS
+        names = [name for name in dir(plugin.vendor) if isinstance(getattr(plugin.vendor, name), type)]
+        errors = [getattr(plugin.vendor, name) for name in names]
+        left = [
+            error.__name__
+            for error in errors
+            if issubclass(error, Exception) and not issubclass(error, mapped)
+        ]
+        assert left == []
+
+    def test_weights_have_seven_bits_exactly_where_products_saturate(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, reasons = plugin.cpu_facts()
+        engine = plugin.OnnxRuntimeEngine()
+        for architecture, dot, bits in [("x86_64", True, 8), ("x86_64", False, 7), ("aarch64", False, 8)]:
+            facts = real.model_copy(update={"architecture": architecture, "int8_dot": dot})
+            monkeypatch.setattr(plugin, "cpu_facts", lambda facts=facts: (facts, reasons))
+            scheme = engine.qdq_scheme("cpu", {})
+            assert scheme.weight_bits == bits
+            assert (scheme.reason is not None) == (bits == 7)

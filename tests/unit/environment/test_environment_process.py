@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import numpy as np
+
+from inferometer.environment.facts import Absent
+from inferometer.environment.process import peak_resident_bytes, start_peak
+
+MIB = 1024**2
+
+
+def test_the_peak_counts_from_where_it_was_started() -> None:
+    large = np.ones(200 * MIB, np.uint8)
+    del large
+    before = peak_resident_bytes()
+    started = start_peak()
+    if isinstance(started, Absent):  # a kernel without CONFIG_PROC_PAGE_MONITOR
+        assert "clear_refs" in started.reason
+        return
+    quiet = peak_resident_bytes()
+    small = np.ones(50 * MIB, np.uint8)
+    after = peak_resident_bytes()
+    assert isinstance(before, int)
+    assert isinstance(quiet, int)
+    assert isinstance(after, int)
+    assert quiet <= before - 150 * MIB
+    assert after - quiet >= 0.9 * small.nbytes
+
+
+def test_what_is_not_told_has_a_reason(tmp_path: Path) -> None:
+    status = tmp_path / "proc" / "self" / "status"
+    status.parent.mkdir(parents=True)
+    status.write_text("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 100 kB\n")
+    assert peak_resident_bytes(tmp_path) == 2 * MIB
+    status.write_text("Name:\tx\n")
+    assert peak_resident_bytes(tmp_path) == Absent("/proc/self/status has no line VmHWM")
+    status.unlink()
+    assert isinstance(peak_resident_bytes(tmp_path), Absent)
+    (tmp_path / "proc" / "self" / "clear_refs").mkdir()
+    assert isinstance(start_peak(tmp_path), Absent)

@@ -1,0 +1,292 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from inferometer.errors import CalibrationError
+from inferometer.quantize.graph import expose, is_quantized, observed_tensors, prepare
+from inferometer.quantize.layout import layout_of
+from tests.unit.quantize.graphs import NETS, Net, alexnet, googlenet, images, mobilenet, resnet, run, scheme
+
+
+def ops(model: ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+def same_results(a: ModelProto, b: ModelProto, tolerance: float = 1e-5) -> None:
+    x = images(3)
+    assert np.abs(run(a, x) - run(b, x)).max() <= tolerance
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_preparing_keeps_the_results_and_is_done_once(name: str) -> None:
+    model = NETS[name]()
+    before = model.SerializeToString()
+    prepared = prepare(model)
+    assert model.SerializeToString() == before
+    assert prepare(prepared).SerializeToString() == prepared.SerializeToString()
+    onnx.checker.check_model(prepared, full_check=True)
+    same_results(model, prepared)
+
+
+def test_batchnorm_is_folded_and_dropout_and_identity_go() -> None:
+    net = Net()
+    x = net.conv("input", "conv", 3, 8, bias=False)
+    rng = np.random.default_rng(0)
+    stats = [net.store(f"bn.{part}", rng.uniform(0.5, 2, 8)) for part in ("scale", "bias", "mean", "var")]
+    x = net.op("Identity", net.op("BatchNormalization", [x, *stats], "bn"), "same")
+    x = net.op("Dropout", net.relu(x, "relu"), "drop")
+    net.conv(x, "logits", 8, 4)
+    model = net.model()
+    prepared = prepare(model)
+    assert ops(prepared) == ["Conv", "Relu", "Conv"]
+    assert len(prepared.graph.initializer) == 4
+    same_results(model, prepared)
+
+
+def padded_conv(pads: list[int], value: float = 0.0, readers: str = "Conv") -> ModelProto:
+    net = Net()
+    names = ["input", net.store("pads", pads, np.int64), net.store("value", value)]
+    x = net.op("Pad", names, "padded")
+    if readers == "Conv":
+        net.conv(x, "logits", 3, 4, pads=[1, 0, 0, 1])
+    else:
+        net.pool(x, "logits")
+    return net.model()
+
+
+def test_zero_padding_is_merged_into_the_convolution() -> None:
+    model = padded_conv([0, 0, 1, 2, 0, 0, 3, 4])
+    prepared = prepare(model)
+    assert ops(prepared) == ["Conv"]
+    assert list(prepared.graph.node[0].attribute[-1].ints) == [2, 2, 3, 5]
+    same_results(model, prepared)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        padded_conv([0, 0, 1, 1, 0, 0, 1, 1], value=0.5),
+        padded_conv([0, 0, -1, 0, 0, 0, 0, 0]),
+        padded_conv([0, 0, 1, 1, 0, 0, 1, 1], readers="MaxPool"),
+    ],
+)
+def test_other_paddings_stay(model: ModelProto) -> None:
+    if "Conv" not in ops(model):
+        with pytest.raises(CalibrationError, match="nothing to quantize"):
+            observed_tensors(prepare(model))
+    assert "Pad" in ops(prepare(model))
+
+
+def test_padding_of_nothing_goes_wherever_it_stands() -> None:
+    assert ops(prepare(padded_conv([0] * 8, readers="MaxPool"))) == ["MaxPool"]
+
+
+def test_constant_nodes_and_weights_that_are_moved_become_initializers() -> None:
+    net = Net(image=(6,))
+    weight = net.rng.normal(size=(4, 6)).astype(np.float32)
+    constant = numpy_helper.from_array(weight, "anything")
+    net.nodes.append(helper.make_node("Constant", [], ["w"], value=constant))
+    net.op("Transpose", "w", "wt", perm=[1, 0])
+    x = net.op("MatMul", ["input", "wt"], "product")
+    net.op("Add", [net.store("bias", [1, 2, 3, 4]), x], "logits")
+    prepared = prepare(net.model())
+    assert ops(prepared) == ["Gemm"]
+    stored = {item.name: numpy_helper.to_array(item) for item in prepared.graph.initializer}
+    assert sorted(stored) == ["bias", "wt"]
+    assert (stored["wt"] == weight.T).all()
+    assert list(prepared.graph.node[0].input) == ["input", "wt", "bias"]
+
+
+def test_gemm_takes_alpha_and_beta_into_its_constants() -> None:
+    net = Net(image=(6,))
+    weight, bias = net.store("w", net.rng.normal(size=(6, 4))), net.store("b", [1, 2, 3, 4])
+    x = net.op("Gemm", ["input", weight, bias], "first", alpha=0.5, beta=3.0)
+    net.op("Gemm", ["input", weight, bias], "second", alpha=2.0)
+    net.op("Add", [x, "second"], "logits")
+    model = net.model()
+    prepared = prepare(model)
+    assert not any(item.name in ("alpha", "beta") for node in prepared.graph.node for item in node.attribute)
+    x = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    assert np.abs(run(model, x) - run(prepared, x)).max() < 1e-5
+    assert len(layout_of(prepared).layers) == 2
+
+
+def test_an_old_model_is_raised_to_opset_13() -> None:
+    net = Net(opset=9)
+    x = net.op("Clip", net.conv("input", "conv", 3, 8), "clip", min=0.0, max=6.0)
+    x = net.op("Dropout", x, "drop", ratio=0.5)
+    net.conv(x, "logits", 8, 4)
+    model = net.model()
+    model.ir_version = 3
+    for item in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(item.name, item.data_type, item.dims))
+    prepared = prepare(model)
+    assert prepared.opset_import[0].version == 13
+    assert prepared.ir_version == 4
+    assert [item.name for item in prepared.graph.input] == ["input"]
+    assert ops(prepared) == ["Conv", "Clip", "Conv"]
+    assert observed_tensors(prepared) == ("input", "clip")
+    same_results(model, prepared)
+
+
+def test_newer_versions_are_kept() -> None:
+    model = resnet()
+    assert (prepare(model).opset_import[0].version, prepare(model).ir_version) == (17, 8)
+
+
+def test_an_opset_that_cannot_be_raised_is_refused() -> None:
+    model = resnet()
+    model.opset_import[0].version = 9
+    model.graph.node.add(op_type="Unheard", input=["logits"], output=["more"])
+    with pytest.raises(CalibrationError, match=r"opset 9 cannot be raised to 13.*export it again") as error:
+        prepare(model)
+    assert "\n" not in str(error.value)
+
+
+def test_a_quantized_model_is_not_quantized_twice() -> None:
+    net = Net()
+    zero, scale = net.store("z", 0, np.uint8), net.store("s", 0.1)
+    x = net.op("QuantizeLinear", ["input", scale, zero], "q")
+    net.conv(net.op("DequantizeLinear", [x, scale, zero], "dq"), "logits", 3, 4)
+    assert is_quantized(net.model())
+    with pytest.raises(CalibrationError, match="already quantized"):
+        prepare(net.model())
+
+
+def test_control_flow_is_refused_by_name() -> None:
+    net = Net()
+    x = net.conv("input", "conv", 3, 4)
+    branch = helper.make_graph(
+        [helper.make_node("Identity", ["conv"], ["out"])], "branch", [],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    net.op("If", net.store("flag", True, bool), "logits", then_branch=branch, else_branch=branch)
+    assert x == "conv"
+    with pytest.raises(CalibrationError, match=r"'logits/If' \(If\) is control flow"):
+        prepare(net.model())
+
+
+def test_nodes_get_names_of_their_own() -> None:
+    model = resnet()
+    for node in model.graph.node[:4]:
+        node.name = ""
+    model.graph.node[5].name = model.graph.node[6].name = "same"
+    names = [node.name for node in prepare(model).graph.node]
+    assert len(set(names)) == len(names)
+    assert "" not in names
+
+
+def test_observed_tensors_of_each_network() -> None:
+    assert observed_tensors(prepare(resnet())) == (
+        "input", "stem.relu", "a1.relu", "a2", "a.relu", "b1.relu", "b.skip", "b2", "b.relu",
+    )  # fmt: skip
+    # Behind LRN pooling is done in float; "pool2", quantized for convolutions, is then pooled on integers.
+    assert observed_tensors(prepare(googlenet())) == (
+        "input", "relu1", "norm1", "relu2", "pool2", "one.relu", "three.reduce.relu", "three.relu",
+        "proj.relu",
+    )  # fmt: skip
+    assert observed_tensors(prepare(alexnet())) == ("input", "relu1", "pool1", "relu2", "relu6")
+    assert observed_tensors(prepare(mobilenet())) == (
+        "input", "stem.relu6", "dw.relu6", "project", "expand.relu6", "dw2.relu6", "project2", "add",
+    )  # fmt: skip
+
+
+def test_layers_and_passages_of_googlenet() -> None:
+    layout = layout_of(prepare(googlenet()))
+    assert [name.split("/")[0] for name in layout.layers] == [
+        "conv1", "conv2", "one", "three.reduce", "three", "proj", "logits",
+    ]  # fmt: skip
+    assert [(passage.op, passage.inputs, passage.output) for passage in layout.passages] == [
+        ("MaxPool", ("relu1",), "pool1"),
+        ("MaxPool", ("pool2",), "branch.pool"),
+        ("Concat", ("one.relu", "three.relu", "proj.relu"), "concat"),
+        ("MaxPool", ("concat",), "pool3"),
+        ("GlobalAveragePool", ("pool3",), "gap"),
+        ("Flatten", ("gap",), "flat"),
+    ]
+
+
+def test_an_activation_that_others_read_too_is_not_fused() -> None:
+    net = Net()
+    x = net.conv("input", "conv", 3, 4)
+    net.op("Add", [net.op("Sigmoid", x, "gate"), net.relu(x, "relu")], "sum")
+    net.op("GlobalAveragePool", net.conv("sum", "last", 4, 2), "logits")
+    layout = layout_of(prepare(net.model()))
+    assert layout.observed == ("input", "conv", "sum", "last")
+    assert layout.layers == ("conv/Conv", "last/Conv")  # the Add joins two tensors computed in float
+
+
+def test_an_add_of_a_constant_or_of_floats_stays_in_float() -> None:
+    net = Net()
+    x = net.op("Add", [net.conv("input", "conv", 3, 4), net.store("shift", [[[1.0]]])], "shifted")
+    x = net.op("Add", [net.op("Sigmoid", x, "s"), net.op("Tanh", x, "t")], "floats")
+    net.op("GlobalAveragePool", net.conv(x, "last", 4, 2), "logits")
+    layout = layout_of(prepare(net.model()))
+    assert layout.layers == ("conv/Conv", "last/Conv")
+    assert layout.observed == ("input", "conv", "floats", "last")
+
+
+def test_a_convolution_that_gives_the_logits_stays_in_float() -> None:
+    net = Net()
+    x = net.relu(net.conv("input", "conv", 3, 4), "relu")
+    net.op("Flatten", net.conv(x, "head", 4, 2), "logits")
+    layout = layout_of(prepare(net.model()))
+    assert (layout.layers, layout.observed) == (("conv/Conv",), ("input", "relu"))
+
+
+def test_an_input_that_joins_a_concat_in_float_is_quantized_for_it() -> None:
+    net = Net()
+    x = net.op(
+        "Concat",
+        [net.relu(net.conv("input", "conv", 3, 4), "relu"), net.op("Tanh", "input", "tanh")],
+        "c",
+        axis=1,
+    )
+    net.op("GlobalAveragePool", net.conv(x, "last", 7, 2), "logits")
+    assert observed_tensors(prepare(net.model())) == ("input", "relu", "tanh", "last")
+
+
+@pytest.mark.parametrize("kind", ["dynamic weight", "half precision", "matrix bias", "transposed input"])
+def test_what_cannot_run_on_integers_stays_in_float(kind: str) -> None:
+    net = Net(image=(4,))
+    net.op("Gemm", ["input", net.store("w0", np.ones((4, 4)))], "first")
+    second = ["first", net.store("w", np.ones((4, 4))), net.store("b", np.ones(4))]
+    attributes = {}
+    if kind == "dynamic weight":
+        second[1] = net.op("MatMul", [net.op("Transpose", "first", "t", perm=[1, 0]), "first"], "square")
+    elif kind == "half precision":
+        half = net.op("Cast", "first", "half", to=TensorProto.FLOAT16)
+        second = [half, net.store("wh", np.ones((4, 4)), np.float16), net.store("bh", np.ones(4), np.float16)]
+    elif kind == "matrix bias":
+        second[2] = net.store("m", np.ones((4, 4)))
+    else:
+        attributes = {"transA": 1}
+    x = net.op("Gemm", second, "second", **attributes)
+    net.op("Cast", x, "logits", to=TensorProto.FLOAT)
+    graph = helper.make_graph(
+        net.nodes, "mini", [helper.make_tensor_value_info("input", TensorProto.FLOAT, [4, 4])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, None)], net.stored,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert layout_of(prepare(model)).layers == ("first/Gemm",)
+
+
+def test_exposing_adds_outputs_and_no_input() -> None:
+    prepared = prepare(resnet())
+    exposed = expose(prepared, [*observed_tensors(prepared), "logits"])
+    assert [item.name for item in exposed.graph.output] == [
+        "logits", "stem.relu", "a1.relu", "a2", "a.relu", "b1.relu", "b.skip", "b2", "b.relu",
+    ]  # fmt: skip
+    assert [side.dim_value for side in exposed.graph.output[1].type.tensor_type.shape.dim][1:] == [16, 24, 24]
+    onnx.checker.check_model(exposed, full_check=True)
+    with pytest.raises(CalibrationError, match="no tensor 'nowhere'"):
+        expose(prepared, ["nowhere"])
+
+
+def test_a_scheme_chooses_the_operators() -> None:
+    prepared = prepare(resnet())
+    without = layout_of(prepared, scheme(quantized_ops=frozenset({"Conv"})))
+    assert not [name for name in without.layers if "Add" in name or "Gemm" in name]
+    left = layout_of(prepared, None, frozenset({"a1/Conv", "logits/Gemm"}))
+    assert set(layout_of(prepared).layers) - set(left.layers) == {"a1/Conv", "logits/Gemm"}

@@ -1,0 +1,61 @@
+"""Trained weights and real images: the accuracy that INT8 keeps."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from inferometer.models.files import load
+from inferometer.quantize.calibrate import calibrate
+from inferometer.quantize.graph import expose, observed_tensors, prepare
+from inferometer.quantize.insert import insert_qdq
+from tests.unit.quantize.graphs import OrtSession, batches_of, ort_session, scheme, sqnr_db
+
+pytestmark = pytest.mark.slow
+
+BATCH = 10
+
+
+def pixels(path: Path) -> np.ndarray:
+    """RGB, short side 256 by bicubic, centre crop 224, (x - 127) / 128: [3, 224, 224] float32."""
+    with Image.open(path) as opened:
+        image = opened.convert("RGB")
+    scale = 256 / min(image.size)
+    width, height = (256 if side == min(image.size) else int(side * scale) for side in image.size)
+    left, top = (width - 224) // 2, (height - 224) // 2
+    crop = image.resize((width, height), Image.Resampling.BICUBIC).crop((left, top, left + 224, top + 224))
+    return ((np.asarray(crop, np.float32) - 127) / 128).transpose(2, 0, 1)
+
+
+def test_int8_loses_at_most_one_and_a_half_points(test_data: Path) -> None:
+    folder = test_data / "imagenet-sample"
+    lines = (folder / "labels.csv").read_text(encoding="utf-8").splitlines()
+    rows = sorted(csv.DictReader(lines), key=lambda row: row["file"])
+    labels = np.array([int(row["class_index"]) for row in rows])
+    x = np.stack([pixels(folder / row["file"]) for row in rows])
+    model = load(test_data / "models" / "efficientnet_lite0.onnx")
+
+    def logits(of: object) -> np.ndarray:
+        session = ort_session(of)  # type: ignore[arg-type]
+        parts = [session.run(None, {"input": x[1::2][at : at + BATCH]})[0] for at in range(0, 250, BATCH)]
+        return np.concatenate(parts)
+
+    prepared = prepare(model)
+    names = observed_tensors(prepared)
+    assert len(names) == 59
+    session = OrtSession(expose(prepared, names), BATCH)
+    exact = logits(model)
+    right = (exact.argmax(axis=1) == labels[1::2]).mean()
+    for method, noise_db in (("kl", 12.5), ("minmax", 16)):
+        table = calibrate(
+            session, batches_of(x[0::2], BATCH), names, method=method, model_sha256="0" * 64, source="images"
+        )  # fmt: skip
+        quantized = logits(insert_qdq(model, table, scheme()))
+        top1 = (quantized.argmax(axis=1) == labels[1::2]).mean()
+        agreement = (quantized.argmax(axis=1) == exact.argmax(axis=1)).mean()
+        print(f"{method}: top-1 {top1:.3f} (float {right:.3f}), agreement {agreement:.3f}")
+        assert top1 >= right - 0.015
+        assert agreement >= 0.95
+        assert sqnr_db(exact, quantized) > noise_db
