@@ -134,7 +134,7 @@ class Session(ABC):
         self._prepare(slot, feeds)
 
     def infer(self, feeds: Feeds) -> dict[str, npt.NDArray[Any]]:
-        """One checked call on slot 0; returns copies of all outputs by name."""
+        """One checked call on slot 0; returns all outputs by name, as ``results`` does."""
         self.prepare(0, feeds)
         self.submit(0)
         self.wait(0)
@@ -154,7 +154,7 @@ class Session(ABC):
 
     @abstractmethod
     def results(self, slot: int) -> dict[str, npt.NDArray[Any]]:
-        """Copies of the slot's outputs, by name, after ``wait``."""
+        """The slot's outputs by name, after ``wait``; later calls do not change these arrays."""
 
     @abstractmethod
     def executed(self) -> tuple[ExecutedLayer, ...]:

@@ -101,7 +101,7 @@ class Latency(Frozen):
 
 
 class Memory(Frozen):
-    """Peak bytes of the worker process (resident) and of the device."""
+    """Peak bytes from loading to the end of the measurement: resident in the worker, and on the device."""
 
     device_peak_bytes: int | None
     host_peak_bytes: int | None

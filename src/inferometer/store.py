@@ -18,6 +18,7 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -105,7 +106,7 @@ class Store:
         path = self.folder / RECORDS
         line = record.model_dump_json(by_alias=True).encode() + b"\n"
         try:
-            with path.open("ab") as file:
+            with _uninterrupted(), path.open("ab") as file:
                 before = file.tell()
                 try:
                     file.write((b"" if _ends_whole(path) else b"\n") + line)
@@ -191,17 +192,19 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         StoreError: It could not be written; nothing is left behind.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with draft.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
         _sync_folder(path.parent)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise StoreError(f"{path}: could not write: {error.strerror}") from error
 
 
@@ -236,6 +239,16 @@ def read_per_image(folder: Path, record: Record) -> PerImage | None:
     with np.load(BytesIO(content), allow_pickle=False) as data:
         hashes: Sequence[str] = [row.tobytes().hex() for row in data["hashes"]]
         return PerImage(tuple(hashes), data["labels"].astype(np.int64), data["top"].astype(np.int64))
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until a line is written whole."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _record(content: Any, where: str) -> Record:

@@ -1,0 +1,213 @@
+"""What a reader must know before believing the numbers: computed sentences, gravest first."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from inferometer.analysis.findings import pair_text
+from inferometer.analysis.rows import MachineChange, Setup, Summary
+from inferometer.analysis.speed import MIN_MAC_SHARE
+from inferometer.analysis.wording import (
+    count,
+    joined,
+    percent,
+    plural,
+    significant,
+)
+from inferometer.records import Record
+
+__all__ = ["cautions"]
+
+_SHOWN = 4
+
+
+def cautions(summary: Summary, records: Sequence[Record]) -> tuple[str, ...]:
+    """Sentences about what limits the results of ``summary``, which was made from ``records``."""
+    rules: tuple[Callable[[Summary, Sequence[Record]], Iterable[str]], ...] = (
+        _mixed_origin,
+        _machine,
+        _few_repeats,
+        _repeated_twice,
+        _synthetic_calibration,
+        _not_at_precision,
+        _weak_int8,
+        _lost_trials,
+        _unsteady,
+        _skipped_images,
+        _left_out,
+    )
+    return tuple(sentence for rule in rules for sentence in rule(summary, records))
+
+
+def _mixed_origin(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
+    if len(summary.machines) > 1:
+        yield (
+            f"The records come from {len(summary.machines)} machines:"
+            " their trials are never pooled or compared here."
+        )
+    if len(summary.studies) > 1:
+        yield f"The records belong to {len(summary.studies)} studies: {joined(summary.studies)}."
+    copies = {record.trial.copies for record in records if record.trial.kind in ("throughput", "latency")}
+    if len(copies) > 1:
+        yield "Some rates include the transfers between host and device, others do not: see the settings."
+
+
+def _machine(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
+    change = summary.machine_change
+    if change is not None and change.changed:
+        yield f"The machine changed while it was measured: {_probe(change)}."
+    judged = [one.verdict for one in summary.speed_ups if one.p is not None]
+    lost = judged.count("inconclusive: machine changed")
+    if lost:
+        yield (
+            f"{count(lost)} of {plural(len(judged), 'ratio')} {'is' if lost == 1 else 'are'} inconclusive:"
+            " the machine's own probe differed too much between the two sides."
+        )
+    timed = [r for r in records if r.status == "ok" and r.trial.kind in ("throughput", "latency")]
+    blind = sum(record.probe is None for record in timed)
+    if blind:
+        yield (
+            f"{count(blind)} of {plural(len(timed), 'timed trial')} came without the machine's probe:"
+            " a change of the machine would go unseen there."
+        )
+
+
+def _probe(change: MachineChange) -> str:
+    if change.change is None or change.limit is None or change.low is None or change.high is None:
+        return change.reason or "its probe's readings do not compare"
+    return (
+        f"the medians of its {change.probe} probe per round of repeats ranged from"
+        f" {significant(change.low / 1e9)} to {significant(change.high / 1e9)} GB/s,"
+        f" {percent(change.change, 0)} apart where {percent(change.limit, 0)} is borne"
+    )
+
+
+def _few_repeats(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
+    single = sum(len(row.repeats) == 1 for row in summary.throughput)
+    if single:
+        yield (
+            f"{plural(single, 'throughput row')} {'rests' if single == 1 else 'rest'} on one repeat: the"
+            " interval shown is that run's own and supports no verdict. Use two repeats or more."
+        )
+
+
+def _repeated_twice(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
+    by_id = {record.id: record for record in records}
+    for row in summary.throughput:
+        numbers = Counter(by_id[name].trial.repeat for name in row.record_ids)
+        if max(numbers.values()) > 1:
+            yield (
+                f"{_named(summary, row.setup)}: several records claim the same repeat; they are shown"
+                " together, and what tells them apart is not known."
+            )
+
+
+def _synthetic_calibration(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
+    models = [row.model for row in summary.calibrations if row.source == "synthetic"]
+    if models:
+        yield (
+            f"INT8 of {_list(summary.names[model] for model in models)} was calibrated on synthetic input:"
+            " it shows speed only. For accuracy, calibrate on real images."
+        )
+
+
+def _not_at_precision(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
+    little: dict[tuple[str, str], list[float]] = defaultdict(list)
+    unknown: dict[str, list[str]] = defaultdict(list)
+    for row in summary.throughput:
+        if row.setup.precision == "fp32" or not row.repeats:
+            continue
+        if row.mac_share is None:
+            unknown[row.mac_share_missing or "the record does not say"].append(summary.names[row.setup.model])
+        elif row.mac_share < MIN_MAC_SHARE:
+            little[summary.names[row.setup.model], row.setup.precision.upper()].append(row.mac_share)
+    for (name, precision), shares in little.items():
+        yield (
+            f"{name} was asked to run in {precision}, but only {percent(min(shares), 0)} of its"
+            f" multiply-accumulates did: its {precision} figures are those of a mixture."
+        )
+    for reason, models in unknown.items():
+        yield f"How much of {_list(models)} ran at the precision asked for is not known: {reason}."
+
+
+def _weak_int8(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
+    on_cpu = {
+        row.setup.machine
+        for row in summary.throughput
+        if row.setup.precision == "int8" and row.setup.device == "cpu" and row.repeats
+    }
+    for index in sorted(on_cpu):
+        if summary.machines[index].int8_dot is False:
+            yield (
+                f"This CPU ({summary.machines[index].title}) has no INT8 dot-product instruction:"
+                " on one that has it, INT8 gains more."
+            )
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for row in summary.calibrations:
+        if row.weight_bits is not None and row.weight_bits < 8:
+            why = f": {row.reason}" if row.reason else ""
+            reasons[f"{row.weight_bits}-bit weights{why}"].append(summary.names[row.model])
+    for what, models in reasons.items():
+        yield f"INT8 of {_list(models)} uses {what}."
+
+
+def _lost_trials(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
+    words: Mapping[str, tuple[str, str]] = {
+        "failed": ("failed", "failed"),
+        "timeout": ("ran into the time limit", "ran into the time limit"),
+        "out_of_memory": ("ran out of memory", "ran out of memory"),
+        "unsupported": ("is not supported", "are not supported"),
+        "skipped": ("was skipped", "were skipped"),
+        "interrupted": ("was interrupted", "were interrupted"),
+    }
+    counts = {str(status): number for status, number in summary.statuses.items()}
+    lost = [
+        f"{count(counts[name])} {text[counts[name] > 1]}" for name, text in words.items() if name in counts
+    ]
+    if lost:
+        yield f"Of {plural(summary.trials, 'trial')}, {joined(lost)}: see the trials without a number."
+
+
+def _unsteady(_: Summary, records: Sequence[Record]) -> Iterable[str]:
+    ran = [record.throughput for record in records if record.throughput]
+    unsteady = sum(not one.warmup_steady for one in ran)
+    if unsteady:
+        yield (
+            f"{count(unsteady)} of {plural(len(ran), 'throughput trial')} had not reached a steady rate"
+            " when the warm-up ended: their rates may still have been drifting."
+        )
+
+
+def _skipped_images(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
+    seen: set[tuple[str, int, tuple[str, ...]]] = set()
+    for row in summary.accuracy:
+        which = (row.setup.model, row.skipped or 0, row.skipped_files)
+        if row.skipped and which not in seen:
+            seen.add(which)
+            files = f": {_list(row.skipped_files)}" if row.skipped_files else ""
+            yield (
+                f"{plural(row.skipped, 'image')} for {summary.names[row.setup.model]} could not be"
+                f" decoded and {'counts' if row.skipped == 1 else 'count'} nowhere{files}."
+            )
+
+
+def _left_out(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
+    for row in summary.differences:
+        if row.metric == "top1" and row.left_out:
+            yield (
+                f"{pair_text(summary, row)}: {plural(row.left_out, 'image')} that"
+                " only one of the two has seen are not part of the comparison."
+            )
+
+
+def _named(summary: Summary, setup: Setup) -> str:
+    batch = f" at batch {setup.batch}" if setup.batch is not None else ""
+    return f"{summary.names[setup.model]} in {setup.precision.upper()}{batch}"
+
+
+def _list(words: Iterable[str]) -> str:
+    known = list(dict.fromkeys(words))
+    if len(known) > _SHOWN:
+        known = [*known[: _SHOWN - 1], f"{count(len(known) - _SHOWN + 1)} others"]
+    return joined(known)

@@ -1,0 +1,75 @@
+"""How much faster a precision is than fp32 in the same setup, and what may be said of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from inferometer.analysis.grouping import comparable
+from inferometer.analysis.probe import change_between
+from inferometer.analysis.rows import MachineChange, SpeedUp, SpeedVerdict, ThroughputRow
+from inferometer.records import Precision, Record
+from inferometer.stats import holm, ratio_interval
+
+__all__ = ["BASELINE", "SIGNIFICANT", "speed_ups"]
+
+BASELINE: Precision = "fp32"
+SIGNIFICANT = 0.05
+"""A ratio is called different when its corrected p-value is under this (95 % confidence)."""
+
+
+def speed_ups(rows: Sequence[ThroughputRow], records: Mapping[str, Record]) -> tuple[SpeedUp, ...]:
+    """Every row that ran at another precision, against the row that ran at fp32 in the same setup.
+
+    Args:
+        rows: Of throughput, in the order wanted.
+        records: By id; they hold the machine's probe.
+    """
+    ran = [row for row in rows if row.repeats and min(row.repeats) > 0]
+    baselines = [row for row in ran if row.setup.precision == BASELINE]
+    found = [
+        _speed_up(row, base, records)
+        for row in ran
+        if row.setup.precision != BASELINE
+        for base in baselines
+        if comparable(row.setup, base.setup)
+    ]
+    corrected = iter(holm([one.p for one in found if one.p is not None]))
+    return tuple(one if one.p is None else _judged(replace(one, p=next(corrected))) for one in found)
+
+
+def _speed_up(row: ThroughputRow, base: ThroughputRow, records: Mapping[str, Record]) -> SpeedUp:
+
+    def ran(ids: Sequence[str]) -> list[Record]:
+        return [records[name] for name in ids if records[name].status == "ok"]
+
+    ratio = ratio_interval(base.repeats, row.repeats)
+    plain = statistics.geometric_mean(row.repeats) / statistics.geometric_mean(base.repeats)
+    return SpeedUp(
+        setup=row.setup,
+        baseline=BASELINE,
+        ratio=plain,
+        interval=(ratio.lo, ratio.hi) if ratio else None,
+        p=ratio.p if ratio else None,
+        repeats=(len(base.repeats), len(row.repeats)),
+        verdict="one repeat: no verdict",
+        machine_change=change_between(ran(base.record_ids), ran(row.record_ids)),
+        mac_share=row.mac_share,
+        baseline_ids=base.record_ids,
+        own_ids=row.record_ids,
+    )
+
+
+def _judged(one: SpeedUp) -> SpeedUp:
+    return replace(one, verdict=_verdict(one.ratio, one.p, one.machine_change))
+
+
+def _verdict(ratio: float, p: float | None, change: MachineChange | None) -> SpeedVerdict:
+    if p is None:
+        return "one repeat: no verdict"
+    if change is not None and change.changed:
+        return "inconclusive: machine changed"
+    if p >= SIGNIFICANT:
+        return "no difference seen"
+    return "faster" if ratio > 1 else "slower"

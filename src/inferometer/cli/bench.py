@@ -1,0 +1,76 @@
+"""``inferometer bench MODEL``: one quick study of one model."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inferometer.cli.console import note, print_findings, print_json, print_tables
+from inferometer.cli.options import JsonOption, batches_of, exit_code_of, precisions_of
+from inferometer.cli.outcome import run_with_progress, summary_of
+from inferometer.config import (
+    AccuracySection,
+    CalibrationSection,
+    EngineEntry,
+    ModelEntry,
+    Study,
+    parse,
+)
+from inferometer.report.tables import result_tables
+
+NAME = "bench"
+
+
+def command(
+    model: Annotated[
+        str, typer.Argument(help="A built-in network (inferometer models list) or an ONNX file.")
+    ],
+    engine: Annotated[str, typer.Option("--engine")] = "onnxruntime",
+    device: Annotated[str | None, typer.Option("--device", help="Default: the engine's first.")] = None,
+    precision: Annotated[str, typer.Option("--precision", help="Such as fp32,int8.")] = "fp32",
+    batch: Annotated[str, typer.Option("--batch", help="Such as 1,8,32.")] = "1,8",
+    seconds: Annotated[float, typer.Option("--seconds", help="At most, per trial.")] = 5.0,
+    repeats: Annotated[
+        int, typer.Option("--repeats", help="Processes per point; 1 supports no verdict.")
+    ] = 3,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Labelled images: calibrate on a part, score the rest.")
+    ] = None,
+    preprocess: Annotated[
+        str | None, typer.Option("--preprocess", help="A preset or a YAML file; wanted with --data.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure throughput and latency of one model; INT8 without --data is calibrated on synthetic input."""
+    study = parse(
+        Study,
+        {
+            "name": "bench",
+            "models": [ModelEntry(model=model, preprocess=preprocess)],
+            "engines": [EngineEntry(engine=engine, device=device)],
+            "precisions": precisions_of(precision),
+            "batches": batches_of(batch),
+            "repeats": repeats,
+            "measure": {"max_s": seconds, "warmup_max_s": seconds},
+            "calibration": CalibrationSection(data=str(data)) if data else None,
+            "accuracy": AccuracySection(data=str(data)) if data else None,
+        },
+        "bench",
+    )
+    with tempfile.TemporaryDirectory(prefix="inferometer-bench-") as scratch:
+        folder = out or Path(scratch)
+        records = run_with_progress(study, folder).records
+        if as_json:
+            print_json({"records": [record.model_dump(mode="json", by_alias=True) for record in records]})
+        else:
+            summary = summary_of(folder)
+            print_tables(result_tables(summary))
+            print_findings(summary)
+            if out:
+                note(f"records: {out / 'records.jsonl'}")
+                note(f"a page of them: inferometer report {out} --html report.html")
+    return exit_code_of(records)

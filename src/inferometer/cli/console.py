@@ -1,0 +1,172 @@
+"""What the terminal shows: tables and JSON on standard output, progress and notes on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from inferometer.analysis.findings import headlines
+from inferometer.analysis.rows import Summary
+from inferometer.analysis.wording import plural
+from inferometer.records import Status
+from inferometer.report.tables import Column, Table
+from inferometer.report.width import fitted, natural_width
+from inferometer.trials.spec import TrialSpec
+
+__all__ = [
+    "StudyProgress",
+    "note",
+    "print_findings",
+    "print_json",
+    "print_line",
+    "print_tables",
+    "study_progress",
+]
+
+_PIPE_WIDTH = 160
+_err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def print_line(text: str) -> None:
+    """One plain line on standard output, never wrapped."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """One line on standard error."""
+    _err.print(Text(text))
+
+
+def print_tables(tables: Sequence[Table]) -> None:
+    """Tables of a report; cells are plain text, whatever a record contains.
+
+    Columns that a terminal has no room for are left out, the most spare ones first, and named. A pipe or
+    file gets them all.
+    """
+    console, width = _output()
+    for table in tables:
+        shown, dropped = fitted(table, width) if width else (table, ())
+        console.print(_drawn(shown, console.width))
+        if table.note:
+            console.print(Text(table.note, style="dim"))
+        if dropped:
+            console.print(Text(f"No room here for: {', '.join(dropped)}.", style="dim"))
+        console.print()
+
+
+def print_findings(summary: Summary) -> None:
+    """The cautions, then the findings in sentences: what a reader wants to see last."""
+    console, width = _output()
+    _print_list(console, width, "Before you rely on these numbers", summary.cautions)
+    first, rest = headlines(summary.findings)
+    sentences = [one.sentence for one in first] or ["No trial gave a number."]
+    if rest:
+        sentences.append(f"{plural(len(rest), 'more finding')} on the report's page.")
+    where = f" on {summary.machines[0].title}" if len(summary.machines) == 1 else ""
+    _print_list(console, width, f"What was found{where}", sentences)
+
+
+def _output() -> tuple[Console, int | None]:
+    """Standard output, and the width to keep to: a terminal's, or COLUMNS; None in a pipe or file."""
+    console = Console(highlight=False)
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return console, console.width
+    return Console(highlight=False, width=_PIPE_WIDTH), None
+
+
+def _drawn(table: Table, width: int) -> RichTable:
+    drawn = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False)
+    # Cells that must not be broken would be cut where there is no room for them.
+    fits = natural_width(table) <= width
+    for column in table.columns:
+        drawn.add_column(
+            _head(column),
+            justify="right" if column.align == "right" else "left",
+            no_wrap=fits and not column.prose,
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(cell.text) for cell in row))
+    return drawn
+
+
+def _head(column: Column) -> Text:
+    return Text.assemble(column.name, (f"\n{column.unit}", "dim")) if column.unit else Text(column.name)
+
+
+def _print_list(console: Console, width: int | None, title: str, sentences: Sequence[str]) -> None:
+    """Sentences under a title: within a width folded and indented, else one a line."""
+    if not sentences:
+        return
+    console.print(Text(title, style="bold"), soft_wrap=width is None)
+    if width is None:
+        for sentence in sentences:
+            console.print(Text(f"- {sentence}"), soft_wrap=True)
+    else:
+        grid = RichTable.grid(padding=(0, 1))
+        for sentence in sentences:
+            grid.add_row("-", Text(sentence))
+        console.print(grid)
+    console.print()
+
+
+class StudyProgress:
+    """Draws one bar for the study and one for the running trial."""
+
+    def __init__(self, progress: Progress, quiet: bool) -> None:
+        """Draw on ``progress``; ``quiet`` keeps the lines of single trials away."""
+        self._progress, self._quiet = progress, quiet
+        self._study = progress.add_task("study", total=None)
+        self._trial = progress.add_task("", total=None, visible=False)
+
+    def planned(self, total: int, done: int) -> None:
+        """Set the study's bar."""
+        self._progress.update(self._study, total=total, completed=done)
+
+    def started(self, spec: TrialSpec) -> None:
+        """Name the running trial."""
+        self._progress.reset(self._trial, description=_label(spec), total=None, visible=True)
+
+    def step(self, done: int, of: int) -> None:
+        """Advance the running trial."""
+        self._progress.update(self._trial, completed=done, total=of)
+
+    def finished(self, spec: TrialSpec, status: Status, reason: str | None) -> None:
+        """Advance the study; say what did not go well."""
+        self._progress.advance(self._study)
+        self._progress.update(self._trial, visible=False)
+        if status != "ok" and not self._quiet:
+            self._progress.console.print(Text(f"{_label(spec)}: {status}: {reason}"))
+
+
+@contextmanager
+def study_progress(quiet: bool = False) -> Iterator[StudyProgress]:
+    """A progress display on standard error for the time of a study; nothing moves in a file or pipe."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as progress:
+        yield StudyProgress(progress, quiet)
+
+
+def _label(spec: TrialSpec) -> str:
+    trial = spec.trial
+    batch = f" batch {trial.batch}" if trial.kind in ("throughput", "latency") else ""
+    repeat = f" #{trial.repeat + 1}" if trial.kind in ("throughput", "latency") else ""
+    return f"{trial.model} {trial.engine} {trial.precision} {trial.kind}{batch}{repeat}"

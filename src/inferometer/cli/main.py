@@ -1,0 +1,99 @@
+"""The command line: the only place that prints, exits, or sets up logging."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import typer
+
+from inferometer import __version__
+from inferometer.cli import (
+    accuracy,
+    bench,
+    calibrate,
+    demo,
+    inventory,
+    models,
+    published,
+    report,
+    run,
+)
+from inferometer.errors import ConfigError, InferometerError
+
+__all__ = ["app", "main", "run_command"]
+
+INTERRUPTED = 130
+
+# The class of all usage errors; typer exports only one of its children.
+_UsageError: Any = typer.BadParameter.__base__
+
+app = typer.Typer(
+    name="inferometer",
+    help="Measure what an accelerator delivers on ONNX models: images/s, latency, and the price of INT8.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for verb in (demo, run, bench, calibrate, accuracy, report):
+    app.command(name=verb.NAME)(verb.command)
+app.add_typer(models.app, name="models")
+for fact in (inventory, published):
+    app.command(name=fact.NAME)(fact.command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"inferometer {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    context: typer.Context,
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Inferometer."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit with its code; every foreseen error is one line on standard error."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    sys.exit(run_command(arguments))
+
+
+def run_command(arguments: list[str] | None) -> int:
+    """Run one command and return its exit code."""
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=arguments, prog_name="inferometer", standalone_mode=False)
+    except InferometerError as error:
+        return _say(str(error), error.exit_code)
+    except _UsageError as error:
+        return _say(error.format_message(), ConfigError.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that flushing at exit is silent
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _say(text: str, code: int) -> int:
+    line = " ".join(text.split())
+    sys.stderr.write(f"inferometer: {line}\n")
+    return code
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends a study as Ctrl-C does: cleanly, to be resumed."""
+    raise KeyboardInterrupt

@@ -1,0 +1,97 @@
+"""``inferometer models list | show F | export NAME F``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inferometer.cli.console import print_json, print_line, print_tables
+from inferometer.cli.options import JsonOption
+from inferometer.models import networks
+from inferometer.models.inspection import describe
+from inferometer.models.summary import ModelSummary
+from inferometer.report.tables import Cell, Column, Table
+
+app = typer.Typer(help="The built-in networks, and what an ONNX file is.", rich_markup_mode=None)
+
+
+@app.command("list")
+def list_models(as_json: JsonOption = False) -> int:
+    """The seven networks that Inferometer builds itself."""
+    known = [networks.network(name) for name in networks.names()]
+    if as_json:
+        print_json([asdict(item) for item in known])
+        return 0
+    for item in known:
+        print_line(
+            f"{item.name:10} {item.input_size} px  {item.published_parameters:7.2f} M parameters  "
+            f"{item.published_macs:6.3f} G MACs  {item.preprocess}"
+        )
+    return 0
+
+
+@app.command("show")
+def show(
+    model: Annotated[str, typer.Argument(help="An ONNX file, or the name of a built-in network.")],
+    as_json: JsonOption = False,
+) -> int:
+    """Inputs, outputs, and per layer MACs, parameters and bytes of activations."""
+    built_in = model in networks.names() and not Path(model).exists()
+    summary = describe(networks.shapes_only(model) if built_in else Path(model))
+    if as_json:
+        print_json(asdict(summary))
+        return 0
+    for label, tensors in (("input", summary.inputs), ("output", summary.outputs)):
+        for tensor in tensors:
+            print_line(f"{label:8} {tensor.name} {list(tensor.shape or ())} {tensor.dtype}")
+    print_line(f"opset    {summary.opset}")
+    print_line(f"form     {'quantized' if summary.is_quantized else 'float'}")
+    print_line(
+        f"total    {summary.parameters / 1e6:.2f} M parameters, {_giga(summary.macs)} G MACs per image"
+    )
+    print_tables([_layers(summary)])
+    return 0
+
+
+@app.command("export")
+def export(
+    name: Annotated[str, typer.Argument(help="A built-in network.")],
+    file: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    seed: Annotated[int, typer.Option("--seed", help="Of the weights.")] = 0,
+) -> int:
+    """Write a built-in network, with seeded weights, as an ONNX file."""
+    networks.export(name, file, seed=seed)
+    print_line(f"wrote {file}")
+    return 0
+
+
+def _layers(summary: ModelSummary) -> Table:
+    columns = (
+        Column("layer", header=True),
+        Column("operator"),
+        Column("output"),
+        Column("MACs", "M", "right"),
+        Column("parameters", None, "right"),
+        Column("activations", "bytes", "right"),
+    )
+    rows = tuple(
+        (
+            Cell(layer.name, layer.name),
+            Cell(layer.op, layer.op),
+            Cell("x".join(str(size) for size in layer.output_shape or ()) or "?", None),
+            Cell("?" if layer.macs is None else f"{layer.macs / 1e6:.2f}", layer.macs),
+            Cell(str(layer.parameters), layer.parameters),
+            Cell(
+                "?" if layer.activation_bytes is None else str(layer.activation_bytes), layer.activation_bytes
+            ),
+        )
+        for layer in summary.layers
+    )
+    return Table("layers", "Layers, at batch 1", columns, rows)
+
+
+def _giga(macs: int | None) -> str:
+    return "unknown" if macs is None else f"{macs / 1e9:.3f}"

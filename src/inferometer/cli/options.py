@@ -1,0 +1,80 @@
+"""Command-line options that several verbs share, and their parsing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, cast, get_args
+
+import typer
+
+from inferometer import errors
+from inferometer.errors import ConfigError, InferometerError, nearest
+from inferometer.records import Precision, Record
+
+__all__ = [
+    "FAILED_TRIALS",
+    "JsonOption",
+    "batches_of",
+    "exit_code_of",
+    "precisions_of",
+    "raise_failure",
+]
+
+FAILED_TRIALS = 9
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")
+]
+
+
+def precisions_of(text: str) -> tuple[Precision, ...]:
+    """``fp32,int8`` as precisions.
+
+    Raises:
+        ConfigError: One is unknown; the message offers the nearest.
+    """
+    known = get_args(Precision)
+    words = _words(text, "--precision")
+    for word in words:
+        if word not in known:
+            raise ConfigError(f"--precision: {word!r} is not known{nearest(word, known)}")
+    return cast(tuple[Precision, ...], words)
+
+
+def batches_of(text: str) -> tuple[int, ...]:
+    """``1,8,32`` as batches.
+
+    Raises:
+        ConfigError: One is no positive whole number.
+    """
+    words = _words(text, "--batch")
+    for word in words:
+        if not word.isdecimal() or int(word) < 1:
+            raise ConfigError(f"--batch: {word!r} is no batch: wants whole numbers from 1, such as 1,8,32")
+    return tuple(int(word) for word in words)
+
+
+def exit_code_of(records: Iterable[Record]) -> int:
+    """9 when some trials ``failed`` or timed out, else 0."""
+    return FAILED_TRIALS if any(record.status in ("failed", "timeout") for record in records) else 0
+
+
+def raise_failure(records: Iterable[Record]) -> None:
+    """For commands about one thing: raise the first trial's failure as the error that it was.
+
+    Raises:
+        InferometerError: Of the class that ended the trial.
+    """
+    for record in records:
+        if record.status != "ok":
+            kind: type[InferometerError] = getattr(errors, record.error or "EngineError")
+            raise kind(record.reason or record.status)
+
+
+def _words(text: str, option: str) -> tuple[str, ...]:
+    words: Sequence[str] = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise ConfigError(f"{option}: {text!r} has an empty entry")
+    if len(set(words)) != len(words):
+        raise ConfigError(f"{option}: {text!r} names one entry twice")
+    return tuple(words)

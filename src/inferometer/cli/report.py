@@ -1,0 +1,50 @@
+"""``inferometer report DIR``: tables, one HTML page, PNG charts and CSV from a store."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inferometer.cli.console import note, print_findings, print_json, print_tables
+from inferometer.cli.options import JsonOption
+from inferometer.cli.outcome import summary_of
+from inferometer.report.html import write_html
+from inferometer.report.png import write_pngs
+from inferometer.report.tables import csv_text, tables
+from inferometer.store import read_store, write_atomically
+
+NAME = "report"
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")],
+    html: Annotated[Path | None, typer.Option("--html", help="Write one self-contained page.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", help="Write the charts into this folder.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write one line per record.")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show what a study found; reads the store alone."""
+    contents = read_store(folder)
+    summary = summary_of(folder)
+    if contents.fragments:
+        note(f"{contents.fragments} torn line(s) skipped: a crash interrupted a write; nothing else is lost")
+    written: list[Path] = []
+    if html:
+        write_html(summary, contents.records, html)
+        written.append(html)
+    if png:
+        written += write_pngs(summary, png)
+    if csv:
+        write_atomically(csv, csv_text(contents.records).encode())
+        written.append(csv)
+    if as_json:
+        print_json({"summary": asdict(summary), "written": [str(path) for path in written]})
+    else:
+        print_tables(tables(summary))
+        print_findings(summary)
+    for path in written:
+        note(f"wrote {path}")
+    return 0

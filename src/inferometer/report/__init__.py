@@ -1,0 +1,1 @@
+"""How results are shown: tables, charts, one HTML page, pictures. Everything comes from a summary."""

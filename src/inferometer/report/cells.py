@@ -1,0 +1,139 @@
+"""What tables are made of: cells with text and raw value, columns, and the columns that name a setup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from inferometer.analysis.rows import Setup, Summary
+from inferometer.analysis.wording import count
+
+__all__ = ["NONE", "Cell", "Column", "Place", "Raw", "Table", "Tone", "optional", "raw_range", "status_cell"]
+
+Raw = str | int | float | None
+Tone = Literal["plain", "good", "bad", "muted"]
+
+NONE = "\N{EN DASH}"
+"""Stands in a cell where there is nothing to say."""
+
+_STATUS = {"out_of_memory": "out of memory", "timeout": "time limit"}
+_FAULTS = ("failed", "timeout")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's name, its unit where it has one, and how it is set.
+
+    ``header`` cells name their row. ``spare`` says which columns go first where there is no room: the
+    highest; 0 always stays. ``prose`` may be broken into lines.
+    """
+
+    name: str
+    unit: str | None = None
+    align: Literal["left", "right"] = "left"
+    header: bool = False
+    spare: int = 0
+    prose: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, the raw value behind it (SI units, fractions), and its tone."""
+
+    text: str
+    raw: Raw
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; ``note`` says how to read it. Every row has one cell per column."""
+
+    id: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str | None = None
+
+
+class Place:
+    """The columns that say which setup a row is about: only those in which the rows differ."""
+
+    def __init__(
+        self,
+        summary: Summary,
+        setups: Sequence[Setup],
+        *,
+        model: bool = True,
+        batch: bool = True,
+        precision: bool = True,
+    ) -> None:
+        """Take the setups of a table's rows; ``model``, ``batch`` and ``precision``: are these columns?"""
+        self._same: list[str] = []
+        self._columns: list[tuple[Column, Callable[[Setup], Cell]]] = []
+        if model:
+            self._columns.append(
+                (Column("Model", header=True), lambda one: Cell(summary.names[one.model], one.model))
+            )
+        for name in ("engine", "device"):
+            values = {str(getattr(one, name)) for one in setups}
+            if len(values) > 1:
+                self._columns.append((Column(name.capitalize()), _field(name)))
+            else:
+                self._same += values
+        if len({one.machine for one in setups}) > 1:
+            self._columns.append(
+                (Column("Machine", None, "right"), lambda one: Cell(str(one.machine + 1), one.machine + 1))
+            )
+        if any(one.variant for one in setups):
+            self._columns.append((Column("Settings", prose=True), _variant))
+        if precision:
+            self._columns.append(
+                (Column("Precision", header=True), lambda one: Cell(one.precision.upper(), one.precision))
+            )
+        if batch:
+            self._columns.append(
+                (Column("Batch", None, "right", header=True), lambda one: optional(one.batch, count))
+            )
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns, the model's first where it is one."""
+        return tuple(column for column, _ in self._columns)
+
+    def cells(self, setup: Setup) -> tuple[Cell, ...]:
+        """One row's cells for these columns."""
+        return tuple(cell(setup) for _, cell in self._columns)
+
+    def note(self, text: str) -> str:
+        """The note, led by what all rows have in common."""
+        return f"All on {', '.join(self._same)}. {text}" if self._same else text
+
+
+def _field(name: str) -> Callable[[Setup], Cell]:
+    def cell(setup: Setup) -> Cell:
+        value = str(getattr(setup, name))
+        return Cell(value, value)
+
+    return cell
+
+
+def _variant(setup: Setup) -> Cell:
+    text = ", ".join(f"{name} {value}" for name, value in setup.variant)
+    return Cell(text or NONE, text or None)
+
+
+def status_cell(status: str) -> Cell:
+    """A trial's status in words; the two that are faults stand out."""
+    return Cell(_STATUS.get(status, status), status, "bad" if status in _FAULTS else "muted")
+
+
+def optional(value: Raw, text: Callable[..., str], tone: Tone = "plain") -> Cell:
+    """The value through ``text``, or a dash when it is None."""
+    return Cell(NONE, None, "muted") if value is None else Cell(text(value), value, tone)
+
+
+def raw_range(interval: tuple[float, float]) -> str:
+    """Both ends of an interval as one raw value."""
+    return f"{interval[0]!r} {interval[1]!r}"

@@ -1,0 +1,90 @@
+"""Records as CSV: one line each, every number raw, the columns always the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from inferometer.analysis.grouping import PRECISION_ORDER
+from inferometer.records import (
+    Accuracy,
+    CalibrationInfo,
+    Latency,
+    Memory,
+    ModelInfo,
+    Record,
+    Throughput,
+    Trial,
+)
+
+__all__ = ["csv_text"]
+
+# Spreadsheets run what starts so as a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_text(records: Sequence[Record]) -> str:
+    """One line per record under a line of column names; what is absent is empty.
+
+    Units are those of the record (SI, in the names). A text that a spreadsheet would take for a
+    formula is led by an apostrophe; the JSON has it as it is.
+    """
+    rows = [dict(_flat(record)) for record in records]
+    buffer = io.StringIO()
+    # Every record gives the same names in the same order; without records, those of the types remain.
+    names = list(rows[0]) if rows else _names()
+    writer = csv.DictWriter(buffer, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _text(value) for name, value in row.items()} for row in rows)
+    return buffer.getvalue()
+
+
+def _flat(record: Record) -> Iterator[tuple[str, Any]]:
+    yield "schema", record.schema_version
+    yield "id", record.id
+    yield "time", record.time
+    yield from _fields(Trial, record.trial, "")
+    yield "status", record.status
+    yield "reason", record.reason
+    yield from _fields(Throughput, record.throughput, "throughput_", leave=("windows", "ci95"))
+    low, high = (record.throughput and record.throughput.ci95) or (None, None)
+    yield "throughput_ci95_lo", low
+    yield "throughput_ci95_hi", high
+    yield from _fields(Latency, record.latency_s, "latency_s_")
+    yield from _fields(Memory, record.memory, "memory_")
+    yield "load_s", record.load_s
+    yield "wall_s", record.wall_s
+    yield from _fields(Accuracy, record.accuracy, "accuracy_", leave=("skipped_files",))
+    yield from _fields(ModelInfo, record.model, "model_")
+    for precision in PRECISION_ORDER:
+        yield f"mac_share_{precision}", (record.precision_mac_share or {}).get(precision)
+    yield from _fields(CalibrationInfo, record.calibration, "calibration_")
+    for moment in ("before", "after"):
+        taken = (record.probe or {}).get(moment) or {}
+        for name in ("compute_bytes_per_s", "copy_bytes_per_s"):
+            yield f"probe_{moment}_{name}", taken.get(name)
+    environment = record.environment or {}
+    yield "machine_key", environment.get("machine_key")
+    yield "cpu_model", (environment.get("cpu") or {}).get("model")
+    yield "engine_version", (environment.get("libraries") or {}).get(record.trial.engine)
+
+
+def _fields(kind: type[Any], value: Any, prefix: str, leave: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
+    for name in kind.model_fields:
+        if name not in leave:
+            yield f"{prefix}{name}", None if value is None else getattr(value, name)
+
+
+def _names() -> list[str]:
+    trial = Trial(kind="throughput", study="", model="", engine="", device="", precision="fp32", batch=None)
+    return [name for name, _ in _flat(Record(id="", time="", trial=trial, status="skipped"))]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return str(value).lower() if isinstance(value, bool) else repr(value)

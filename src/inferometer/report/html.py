@@ -1,0 +1,264 @@
+"""The report as one HTML file that opens from disk, needs no network, and runs nothing from the records.
+
+Every text from a record is escaped where it is placed; data stands in JSON blocks in which no ``<`` is
+left; and the page's content security policy allows only the page's own scripts, by their hashes, and no
+connection at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from inferometer import __version__
+from inferometer.analysis.findings import headlines
+from inferometer.analysis.rows import Finding, Summary
+from inferometer.analysis.wording import plural
+from inferometer.records import Record
+from inferometer.report.charts import Chart, charts
+from inferometer.report.flat import csv_text
+from inferometer.report.tables import Cell, Column, Table, tables
+from inferometer.report.theme import css_variables, with_variables
+from inferometer.store import write_atomically
+
+__all__ = ["page", "write_html"]
+
+# Longer texts may be broken into lines.
+_SHORT = 28
+_UNITS = {"speed": "images/s", "accuracy": "points"}
+
+
+def write_html(summary: Summary, records: Sequence[Record], path: Path) -> None:
+    """Write the report; readers see the old file or the new one, never a part.
+
+    Raises:
+        StoreError: It could not be written.
+    """
+    write_atomically(path, page(summary, records).encode("utf-8"))
+
+
+def page(summary: Summary, records: Sequence[Record]) -> str:
+    """The whole document as text.
+
+    Args:
+        summary: What is shown.
+        records: What it was made from; they are part of the page.
+    """
+    drawn = charts(summary)
+    scripts = [_vega(), _asset("page.js")]
+    body = "\n".join(
+        (
+            *_head(summary, drawn),
+            "<main id='main'>",
+            *_findings(summary),
+            *(part for chart in drawn for part in _chart_section(chart)),
+            *_facts(summary, drawn),
+            *_data_section(records),
+            "</main>",
+            f"<footer><p>Made by Inferometer {escape(__version__)}. This file is complete:"
+            " it needs no network and sends nothing.</p></footer>",
+            _json_block("charts", [_specification(chart) for chart in drawn]),
+            _json_block("records", [json.loads(record.model_dump_json(by_alias=True)) for record in records]),
+            _json_block("records-csv", csv_text(records)),
+            *(f"<script>{script}</script>" for script in scripts),
+        )
+    )
+    return f"<!doctype html>\n<html lang='en'>\n{_meta(summary, scripts)}\n<body>\n{body}\n</body>\n</html>\n"
+
+
+def _meta(summary: Summary, scripts: Sequence[str]) -> str:
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline';"
+        " base-uri 'none'; form-action 'none'"
+    )
+    light, dark = css_variables()
+    colours = (
+        f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    )
+    return "\n".join(
+        (
+            "<head>",
+            "<meta charset='utf-8'>",
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+            f"<title>{escape(_title(summary))}: inference report</title>",
+            f"<style>\n{colours}{_asset('page.css')}</style>",
+            "</head>",
+        )
+    )
+
+
+def _head(summary: Summary, drawn: Sequence[Chart]) -> Iterator[str]:
+    machine = " and ".join(one.title for one in summary.machines) or "a machine that is not known"
+    when = " to ".join(dict.fromkeys(_moment(time) for time in (summary.started, summary.ended) if time))
+    links = [("findings", "Findings"), *((chart.id, chart.table.title) for chart in drawn)]
+    links += [("machine", "Machine and models"), ("data", "Data")]
+    items = "".join(f"<li><a href='#{escape(name)}'>{escape(title)}</a></li>" for name, title in links)
+    yield "<a class='skip' href='#main'>Skip to the results</a>"
+    yield "<header>"
+    yield "<p class='kind'>Inference study</p>"
+    yield f"<h1>{escape(_title(summary))}</h1>"
+    yield f"<p class='machine'>{escape(machine)}</p>"
+    origin = plural(summary.trials, "trial") + (f", {when}" if when else "")
+    yield f"<p class='origin'>{escape(origin)}</p>"
+    yield f"<nav aria-label='Sections'><ul>{items}</ul></nav>"
+    yield "</header>"
+
+
+def _findings(summary: Summary) -> Iterator[str]:
+    yield "<section id='findings' aria-labelledby='findings-title'>"
+    yield "<h2 id='findings-title'>What was found</h2>"
+    first, rest = headlines(summary.findings)
+    if first:
+        yield f"<ul class='findings'>{''.join(map(_finding, first))}</ul>"
+    else:
+        yield "<p class='lead'>No trial gave a number.</p>"
+    if rest:
+        yield f"<details><summary>{escape(plural(len(rest), 'more finding'))}</summary>"
+        yield f"<ul class='findings'>{''.join(map(_finding, rest))}</ul></details>"
+    if summary.cautions:
+        yield "<aside class='cautions' aria-labelledby='cautions-title'>"
+        yield "<h3 id='cautions-title'>Before you rely on these numbers</h3><ul>"
+        yield from (f"<li>{_text(sentence)}</li>" for sentence in summary.cautions)
+        yield "</ul></aside>"
+    yield "</section>"
+
+
+def _text(text: str) -> str:
+    """Escaped, with numbers kept on one line with their unit."""
+    return re.sub(r"(?<=\d) (?=%|ms\b|images/s|points)", "&nbsp;", escape(text))
+
+
+def _finding(one: Finding) -> str:
+    # The sentence holds the number too, so readers of the page aloud need it only once.
+    figure = escape(one.figure or "")
+    unit = _UNITS.get(one.about) if figure and figure[-1].isdigit() else None
+    small = f" <small>{unit}</small>" if unit else ""
+    tone = "" if one.settled else " muted"
+    shown = f"<span class='figure{tone}' aria-hidden='true'>{figure}{small}</span>"
+    return f"<li>{shown}<p>{_text(one.sentence)}</p></li>"
+
+
+def _chart_section(chart: Chart) -> Iterator[str]:
+    name = escape(chart.id)
+    wide = "" if chart.beside else " class='wide'"
+    label = escape(f"Chart: {chart.title}. {chart.caption} The table after it holds the same numbers.")
+    yield f"<section id='{name}' aria-labelledby='{name}-title'{wide}>"
+    yield f"<h2 id='{name}-title'>{escape(chart.title)}</h2>"
+    yield f"<p class='lead'>{_text(chart.caption)}</p>"
+    yield "<div class='pair'>"
+    yield f"<figure><div class='chart' id='chart-{name}' role='img' aria-label='{label}'><div></div></div>"
+    yield "<noscript><p class='muted'>Charts need JavaScript; the table has the same numbers.</p></noscript>"
+    yield "</figure>"
+    yield _table(chart.table, titled=False)
+    yield "</div></section>"
+
+
+def _facts(summary: Summary, drawn: Sequence[Chart]) -> Iterator[str]:
+    """Every table that stands beside no chart."""
+    shown = {chart.table.id for chart in drawn}
+    rest = [table for table in tables(summary) if table.id not in shown]
+    yield "<section id='machine' aria-labelledby='machine-title'>"
+    yield "<h2 id='machine-title'>Behind the numbers</h2>"
+    yield "<div class='facts'>"
+    yield from (_table(table, titled=True) for table in rest)
+    yield "</div></section>"
+
+
+def _data_section(records: Sequence[Record]) -> Iterator[str]:
+    yield "<section id='data' aria-labelledby='data-title'>"
+    yield "<h2 id='data-title'>Raw data</h2>"
+    yield (
+        f"<p class='lead'>{escape(plural(len(records), 'record'))}, with every value that was kept, inside"
+        " this file. All numbers above derive from them.</p>"
+    )
+    yield "<div class='actions'><button type='button' id='save-json'>Save records as JSON</button>"
+    yield "<button type='button' id='save-csv'>Save records as CSV</button></div>"
+    yield "</section>"
+
+
+def _table(table: Table, *, titled: bool) -> str:
+    name = escape(f"table-{table.id}")
+    head = "".join(_column(column) for column in table.columns)
+    rows, before = [], None
+    for row in table.rows:
+        # A line of its own where the next model begins.
+        start = " class='first'" if before is not None and before != row[0].text else ""
+        cells = "".join(_cell(cell, column) for cell, column in zip(row, table.columns, strict=True))
+        rows.append(f"<tr{start}>{cells}</tr>")
+        before = row[0].text if any(column.name == "Batch" for column in table.columns) else None
+    caption = f"<caption{'' if titled else ' class=unseen'}>{escape(table.title)}</caption>"
+    note = f"<p class='note'>{_text(table.note)}</p>" if table.note else ""
+    return (
+        f"<div class='sheet'><div class='scroll' id='{name}' role='region' tabindex='0'"
+        f" aria-label='{escape('Table: ' + table.title)}'>"
+        f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>{note}</div>"
+    )
+
+
+def _column(column: Column) -> str:
+    unit = f"<small>{escape(column.unit)}</small>" if column.unit else ""
+    right = " class='right'" if column.align == "right" else ""
+    return f"<th scope='col'{right}>{escape(column.name)}{unit}</th>"
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    tag = "th" if column.header else "td"
+    kinds = ["right"] if column.align == "right" else ["text"]
+    if column.align == "left" and len(cell.text) <= _SHORT:
+        kinds.append("short")
+    if cell.tone != "plain":
+        kinds.append(cell.tone)
+    scope = " scope='row'" if column.header else ""
+    raw = "" if cell.raw is None else f" data-raw='{escape(str(cell.raw))}'"
+    return f"<{tag}{scope} class='{' '.join(kinds)}'{raw}>{escape(cell.text)}</{tag}>"
+
+
+def _specification(chart: Chart) -> dict[str, Any]:
+    return {"id": chart.id, "specification": with_variables(chart.chart.to_dict())}
+
+
+def _json_block(name: str, content: Any) -> str:
+    """A block of data that no parser takes for markup: ``<``, ``>`` and ``&`` are written as \\u00xx."""
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f"<script type='application/json' id='{name}'>{text}</script>"
+
+
+@cache
+def _vega() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script that sets ``vegaEmbed``."""
+    bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    # Inside a script element only these end it or change how it is read.
+    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files("inferometer.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
+
+
+def _title(summary: Summary) -> str:
+    return ", ".join(summary.studies) or "Empty study"
+
+
+def _moment(time: str) -> str:
+    """``2026-03-14 09:01 UTC`` from ISO 8601 in UTC; anything else as it is."""
+    whole = len(time) >= 16 and time[10] == "T"
+    return f"{time[:10]} {time[11:16]} UTC" if whole else time

@@ -1,0 +1,183 @@
+"""Launching workers and watching them: hangs, deaths, progress, leftovers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from inferometer.environment.cgroup import oom_kills
+from inferometer.errors import StoreError
+from inferometer.records import Status
+from inferometer.store import write_atomically
+from inferometer.trials.spec import Job, Outcome, TrialSpec
+from inferometer.worker import STORE_FAILED, result_path
+
+__all__ = ["Finished", "Watcher", "end_leftovers", "run_job"]
+
+_POLL_S = 0.05
+
+
+class Watcher(Protocol):
+    """Who is told of a study's progress; the command line draws it."""
+
+    def planned(self, total: int, done: int) -> None:
+        """How many trials are known by now, and how many of them have a final record."""
+
+    def started(self, spec: TrialSpec) -> None:
+        """A trial begins."""
+
+    def step(self, done: int, of: int) -> None:
+        """The running trial has come so far."""
+
+    def finished(self, spec: TrialSpec, status: Status, reason: str | None) -> None:
+        """A trial has its record."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One trial of a job that has ended, in any way, and the seconds it took."""
+
+    spec: TrialSpec
+    outcome: Outcome
+    wall_s: float
+
+
+def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Iterator[Finished]:
+    """Run trials in one worker process; ends after the first that the worker did not survive.
+
+    Raises:
+        StoreError: The worker could not write its results.
+    """
+    folder = Path(specs[0].folder) / "work"
+    for spec in specs:
+        result_path(spec).unlink(missing_ok=True)
+    job = folder / "job.json"
+    write_atomically(job, Job(parent_pid=os.getpid(), trials=tuple(specs)).model_dump_json().encode())
+    with (folder / "worker.stderr").open("w+b") as stderr:
+        worker = subprocess.Popen(
+            [sys.executable, "-P", "-m", "inferometer.worker", str(job)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        try:
+            _note_worker(folder, worker.pid)
+            for spec in specs:
+                watcher.started(spec)
+                finished = _watch(worker, spec, Path(stderr.name), watcher)
+                yield finished
+                if worker.poll() is not None and not result_path(spec).exists():
+                    return
+                result_path(spec).unlink(missing_ok=True)
+        finally:
+            _end(worker)
+            (folder / "worker.json").unlink(missing_ok=True)
+
+
+def end_leftovers(folder: Path) -> None:
+    """End a worker that outlived the process which launched it, and clear the work folder."""
+    work = folder / "work"
+    note = work / "worker.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, psutil.NoSuchProcess):
+        left = json.loads(note.read_text(encoding="utf-8"))
+        process = psutil.Process(int(left["pid"]))
+        if process.create_time() == left["created"]:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+    if work.is_dir():
+        for path in work.iterdir():
+            if path.is_file():
+                path.unlink()
+    work.mkdir(exist_ok=True)
+
+
+def _note_worker(folder: Path, pid: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        note = {"pid": pid, "created": psutil.Process(pid).create_time()}
+        write_atomically(folder / "worker.json", json.dumps(note).encode())
+
+
+def _watch(worker: subprocess.Popen[bytes], spec: TrialSpec, stderr: Path, watcher: Watcher) -> Finished:
+    """Wait for one trial's result file, the worker's death, or the watchdog."""
+    begin = time.monotonic()
+    kills = oom_kills()
+    with selectors.DefaultSelector() as selector:
+        assert worker.stdout is not None
+        os.set_blocking(worker.stdout.fileno(), False)
+        selector.register(worker.stdout, selectors.EVENT_READ)
+        while True:
+            ended = worker.poll() is not None
+            _read_progress(worker, watcher)
+            if result_path(spec).exists():
+                outcome = Outcome.model_validate_json(result_path(spec).read_bytes())
+                break
+            if ended:
+                outcome = _death(worker.returncode, kills, stderr, spec)
+                break
+            if time.monotonic() - begin > spec.limits.trial_s:
+                _end(worker)
+                outcome = Outcome(
+                    status="timeout", reason=f"not done after {spec.limits.trial_s:g} s (limits.trial_s)"
+                )
+                break
+            if selector.get_map():
+                selector.select(_POLL_S)
+                if worker.stdout.closed:
+                    selector.unregister(worker.stdout)
+            time.sleep(_POLL_S / 5)
+    return Finished(spec, outcome, time.monotonic() - begin)
+
+
+def _read_progress(worker: subprocess.Popen[bytes], watcher: Watcher) -> None:
+    """Pass on the progress lines; anything else that a vendor's library prints is not ours."""
+    assert worker.stdout is not None
+    text = worker.stdout.read() or b""
+    for line in text.splitlines()[-1:]:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            said = json.loads(line)
+            watcher.step(int(said["done"]), int(said["of"]))
+
+
+def _death(code: int, kills_before: int | None, stderr: Path, spec: TrialSpec) -> Outcome:
+    """What the end of a worker without a result means."""
+    last = _last_words(stderr)
+    if code == STORE_FAILED:
+        raise StoreError(last or "the worker could not write its results")
+    kills = oom_kills()
+    if code == -signal.SIGKILL and kills is not None and kills_before is not None and kills > kills_before:
+        return Outcome(
+            status="out_of_memory", reason="the kernel killed the worker: memory ran out (oom_kill)"
+        )
+    refused = ("bad_alloc", "Cannot allocate memory", "MemoryError")
+    if spec.limits.memory_bytes is not None and any(word in last for word in refused):
+        return Outcome(status="out_of_memory", reason=f"out of memory under limits.memory_bytes: {last}")
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+    return Outcome(status="failed", reason=f"the worker {how}" + (f": {last}" if last else ""))
+
+
+def _last_words(stderr: Path) -> str:
+    lines = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1].strip()[:300] if lines else ""
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    """Kill the worker's whole process group, and reap it."""
+    if worker.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
+    if worker.stdout is not None:
+        worker.stdout.close()

@@ -1,0 +1,265 @@
+"""The matrix: which trials a study has, in which order.
+
+Order: calibrations first (every INT8 trial's identity contains the hash of its table), then the
+speed trials, repeats interleaved (all points once, then all again), in each round the series in
+seeded order and the batches of a series ascending, then the accuracy trials.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from inferometer.config import CalibrationSection
+from inferometer.data.imageset import ImageSet
+from inferometer.quantize.table import CalibrationTable
+from inferometer.records import Kind, Precision, Trial
+from inferometer.study.resolve import Resolved, ResolvedEngine, ResolvedModel
+from inferometer.trials.spec import AccuracyTask, CalibrationTask, TrialSpec, identity_of
+
+__all__ = ["CalibratedModel", "Planned", "plan_calibrations", "plan_trials"]
+
+FORWARD_BATCH = 4  # images per call of accuracy and calibration trials; results do not depend on it
+
+
+@dataclass(frozen=True)
+class CalibratedModel:
+    """A calibration trial's outcome for one model: the table and its file, or why there is none."""
+
+    path: str | None
+    table: CalibrationTable | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One trial; ``refused`` (a status and its reason) means it is recorded without being run."""
+
+    spec: TrialSpec
+    refused: tuple[Literal["unsupported", "failed"], str] | None = None
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Speed trials of one series differ in batch and kind alone: they may share a process."""
+        trial = self.spec.trial
+        kind = "speed" if trial.kind in ("throughput", "latency") else trial.kind
+        setup = (trial.model, trial.engine, trial.device, trial.precision, str(self.spec.options))
+        return (kind, *setup, str(trial.repeat))
+
+
+def plan_calibrations(resolved: Resolved) -> list[Planned]:
+    """One calibration for each float model that some engine runs at ``int8`` from QDQ."""
+    wanting = [entry for entry in resolved.engines if _wants_table(entry)]
+    runner = next(
+        (entry for entry in resolved.engines if entry.engine.computes and _refusal(entry, "fp32") is None),
+        None,
+    )
+    if not wanting or runner is None:
+        return []
+    return [
+        _calibration(resolved, model, runner)
+        for model in resolved.models
+        if "int8" in model.precisions and not model.quantized
+    ]
+
+
+def plan_trials(resolved: Resolved, tables: Mapping[str, CalibratedModel]) -> list[Planned]:
+    """Speed and accuracy trials; ``tables`` are the calibrations by model label."""
+    study = resolved.study
+    planned: list[Planned] = []
+    for repeat in range(study.repeats):
+        rounds = _speed_series(resolved, tables, repeat)
+        random.Random(f"{study.seed}/{repeat}").shuffle(rounds)
+        planned += [trial for series in rounds for trial in series]
+    exclude = _calibrated_on(resolved, tables)
+    for model in resolved.models:
+        if model.accuracy is not None and not model.seeded:
+            for entry in resolved.engines:
+                if not entry.engine.computes:
+                    continue
+                planned += [
+                    _accuracy(resolved, model, entry, precision, tables.get(model.label), exclude)
+                    for precision in model.precisions
+                ]
+    return planned
+
+
+def _speed_series(
+    resolved: Resolved, tables: Mapping[str, CalibratedModel], repeat: int
+) -> list[list[Planned]]:
+    study = resolved.study
+    series: list[list[Planned]] = []
+    for model in resolved.models:
+        for entry in resolved.engines:
+            for precision in model.precisions:
+                points: list[tuple[Kind, int]] = []
+                if "latency" in model.kinds:
+                    points.append(("latency", model.fixed_batch or 1))
+                if "throughput" in model.kinds:
+                    points += [("throughput", batch) for batch in sorted(study.batches)]
+                series.append(
+                    [
+                        _speed(resolved, model, entry, precision, tables, kind, batch, repeat)
+                        for kind, batch in points
+                    ]
+                )
+    return series
+
+
+def _speed(
+    resolved: Resolved,
+    model: ResolvedModel,
+    entry: ResolvedEngine,
+    precision: Precision,
+    tables: Mapping[str, CalibratedModel],
+    kind: Kind,
+    batch: int,
+    repeat: int,
+) -> Planned:
+    calibrated = tables.get(model.label)
+    planned = _with_table(
+        _spec(resolved, model, entry, kind, precision, batch, repeat), model, entry, calibrated
+    )
+    if model.fixed_batch not in (None, batch) and planned.refused is None:
+        return Planned(planned.spec, ("unsupported", f"the model's batch is fixed at {model.fixed_batch}"))
+    return planned
+
+
+def _accuracy(
+    resolved: Resolved,
+    model: ResolvedModel,
+    entry: ResolvedEngine,
+    precision: Precision,
+    calibrated: CalibratedModel | None,
+    exclude: tuple[str, ...],
+) -> Planned:
+    section = model.accuracy
+    assert section is not None
+    task = AccuracyTask(
+        data=section.data,
+        listing_sha256=resolved.sets[section.data].listing_sha256,
+        images=section.images,
+        exclude=exclude,
+    )
+    batch = model.fixed_batch or FORWARD_BATCH
+    spec = _spec(resolved, model, entry, "accuracy", precision, batch, 0, accuracy=task)
+    return _with_table(spec, model, entry, calibrated)
+
+
+def _calibration(resolved: Resolved, model: ResolvedModel, runner: ResolvedEngine) -> Planned:
+    section = model.calibration
+    images: ImageSet | None = resolved.sets[section.data] if section else None
+    defaults = CalibrationSection(data="-")
+    task = CalibrationTask(
+        data=section.data if section else None,
+        listing_sha256=images.listing_sha256 if images else None,
+        images=(section or defaults).images,
+        method=(section or defaults).method,
+        split=(section or defaults).split,
+    )
+    batch = model.fixed_batch or FORWARD_BATCH
+    spec = _spec(resolved, model, runner, "calibration", "fp32", batch, 0, calibration=task)
+    return Planned(spec)
+
+
+def _with_table(
+    spec: TrialSpec, model: ResolvedModel, entry: ResolvedEngine, calibrated: CalibratedModel | None
+) -> Planned:
+    """Give an INT8 trial its table, or the reason why it cannot run."""
+    precision = spec.trial.precision
+    reason = _refusal(entry, precision)
+    if reason is not None:
+        return Planned(
+            spec, ("unsupported", f"{entry.name} on {entry.device} cannot run {precision}: {reason}")
+        )
+    if model.quantized and precision != "int8":
+        return Planned(
+            spec, ("unsupported", f"the model file is already quantized: it has no {precision} form")
+        )
+    if precision != "int8" or model.quantized or not _wants_table(entry):
+        return Planned(spec)
+    if calibrated is None or calibrated.table is None:
+        why = calibrated.reason if calibrated else "no engine of the study runs fp32"
+        return Planned(spec, ("failed", f"no calibration of {model.label}: {why}"))
+    update = {"table": calibrated.path, "table_sha256": calibrated.table.content_sha256()}
+    changed = spec.model_copy(update=update)
+    return Planned(changed.model_copy(update={"id": identity_of(changed)}))
+
+
+def _spec(
+    resolved: Resolved,
+    model: ResolvedModel,
+    entry: ResolvedEngine,
+    kind: Kind,
+    precision: Precision,
+    batch: int,
+    repeat: int,
+    *,
+    calibration: CalibrationTask | None = None,
+    accuracy: AccuracyTask | None = None,
+) -> TrialSpec:
+    study = resolved.study
+    spec = TrialSpec(
+        id="",
+        trial=Trial(
+            kind=kind,
+            study=study.name,
+            model=model.label,
+            engine=entry.name,
+            device=entry.device,
+            precision=precision,
+            batch=batch,
+            copies="included" if entry.device == "cpu" else study.copies,
+            input="synthetic"
+            if kind in ("throughput", "latency") or _on_synthetic(calibration)
+            else "images",
+            repeat=repeat,
+        ),
+        folder=str(resolved.folder),
+        model_path=str(model.path),
+        model=model.info,
+        quantized=model.quantized,
+        preprocess=model.preprocess,
+        engine_version=entry.engine.version,
+        options=dict(entry.options),
+        output=model.output,
+        seed=study.seed,
+        measure=study.measure,
+        limits=study.limits,
+        isolation=study.isolation,
+        calibration=calibration,
+        accuracy=accuracy,
+        detail=_detail(kind, batch, repeat, max(study.batches)),
+    )
+    return spec.model_copy(update={"id": identity_of(spec)})
+
+
+def _detail(kind: Kind, batch: int, repeat: int, largest: int) -> Literal["none", "executed", "profile"]:
+    """What ran is read back once per point; layers are timed at the largest batch alone."""
+    if kind != "throughput" or repeat > 0:
+        return "none"
+    return "profile" if batch == largest else "executed"
+
+
+def _on_synthetic(calibration: CalibrationTask | None) -> bool:
+    return calibration is not None and calibration.data is None
+
+
+def _refusal(entry: ResolvedEngine, precision: Precision) -> str | None:
+    return entry.engine.precisions(entry.device, entry.options)[precision]
+
+
+def _wants_table(entry: ResolvedEngine) -> bool:
+    supported = _refusal(entry, "int8") is None
+    return supported and entry.engine.qdq_scheme(entry.device, entry.options) is not None
+
+
+def _calibrated_on(resolved: Resolved, tables: Mapping[str, CalibratedModel]) -> tuple[str, ...]:
+    """Hashes of all images that served any calibration of the study: no model is scored on them."""
+    hashes = {digest for model in resolved.models for digest in model.calibrated_on}
+    for calibrated in tables.values():
+        if calibrated.table is not None:
+            hashes.update(calibrated.table.image_hashes)
+    return tuple(sorted(hashes))

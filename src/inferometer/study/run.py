@@ -1,0 +1,234 @@
+"""Running or resuming a study: every planned trial gets one final record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from inferometer.config import Study
+from inferometer.quantize.table import CalibrationTable
+from inferometer.records import Record
+from inferometer.store import Contents, Store, open_store, sidecar_of
+from inferometer.study.launch import Finished, Watcher, end_leftovers, run_job
+from inferometer.study.plan import CalibratedModel, Planned, plan_calibrations, plan_trials
+from inferometer.study.resolve import resolve
+from inferometer.trials.spec import Outcome, TrialSpec
+
+__all__ = ["StudyRun", "run_study"]
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """What a call of ``run_study`` leaves: the study's final records, and how many trials remain."""
+
+    records: tuple[Record, ...]
+    remaining: int
+
+
+def run_study(
+    study: Study,
+    folder: Path,
+    watcher: Watcher,
+    *,
+    budget_s: float | None = None,
+    retry: Collection[str] = (),
+) -> StudyRun:
+    """Run what has no final record yet.
+
+    Args:
+        study: The matrix.
+        folder: Where records go; claimed by this study, held exclusively while it runs.
+        watcher: Told of progress.
+        budget_s: Start no trial that would probably end later than this many seconds from now.
+        retry: Statuses (such as ``failed``) whose trials run again.
+
+    Raises:
+        InferometerError: Something is wrong with the study as a whole; trials that go wrong are records.
+        KeyboardInterrupt: It was interrupted; the running trial has an ``interrupted`` line.
+    """
+    with open_store(folder, study.name) as store:
+        end_leftovers(folder)
+        resolved = resolve(study, folder)
+        runner = _Runner(store, watcher, study, budget_s, frozenset(retry))
+        calibrations = plan_calibrations(resolved)
+        runner.run(calibrations)
+        tables = {item.spec.trial.model: _table(store, item) for item in calibrations}
+        trials = plan_trials(resolved, tables)
+        runner.run(trials, already_planned=len(calibrations))
+        return runner.summary([*calibrations, *trials])
+
+
+class _Runner:
+    """The state of one call: what is recorded, what ran out of memory, what time is left."""
+
+    def __init__(
+        self, store: Store, watcher: Watcher, study: Study, budget_s: float | None, retry: frozenset[str]
+    ) -> None:
+        self._store, self._watcher, self._study, self._retry = store, watcher, study, retry
+        self._deadline = None if budget_s is None else time.monotonic() + budget_s
+        self._longest_s: dict[str, float] = {}
+        contents: Contents = store.read()
+        self._final = {record.id: record for record in contents.records if record.status not in self._retry}
+
+    def run(self, planned: Sequence[Planned], already_planned: int = 0) -> None:
+        """Give every planned trial its record, as far as the budget goes."""
+        done = sum(item.spec.id in self._final for item in planned)
+        self._watcher.planned(already_planned + len(planned), already_planned + done)
+        for job in self._jobs(planned):
+            left = list(job)
+            while left and not self._over_budget(left[0]):
+                left = self._run_some(left)
+
+    def summary(self, planned: Sequence[Planned]) -> StudyRun:
+        """The study's records so far."""
+        remaining = sum(item.spec.id not in self._final for item in planned)
+        return StudyRun(self._store.read().records, remaining)
+
+    def _jobs(self, planned: Sequence[Planned]) -> Iterator[list[Planned]]:
+        """Trials that share a worker: one each, or the batches of a series."""
+        job: list[Planned] = []
+        for item in planned:
+            together = job and self._study.isolation == "series" and item.series == job[0].series
+            if job and not together:
+                yield job
+                job = []
+            job.append(item)
+        if job:
+            yield job
+
+    def _run_some(self, job: list[Planned]) -> list[Planned]:
+        """Settle the trials at the head of a job; returns those still to be run."""
+        settled, runnable = 0, []
+        for item in job:
+            outcome = self._settled(item)
+            if outcome is None:
+                runnable.append(item)
+            elif not runnable:
+                settled += 1
+                if outcome is not _DONE:
+                    self._record(Finished(item.spec, outcome, 0.0))
+            else:
+                break
+        if not runnable:
+            return job[settled:] if settled else []
+        rest = job[settled + len(runnable) :]
+        return [*self._launch(runnable), *rest]
+
+    def _launch(self, items: Sequence[Planned]) -> list[Planned]:
+        """Run trials in one worker; returns those it did not come to."""
+        done = 0
+        specs = [item.spec for item in items]
+        try:
+            for finished in run_job(specs, self._watcher):
+                self._record(finished)
+                done += 1
+                if finished.outcome.status in ("out_of_memory", "timeout") or self._late():
+                    break
+        except KeyboardInterrupt:
+            self._store.append(_record(Finished(specs[done], _INTERRUPTED, 0.0), self._study))
+            raise
+        return list(items[done:])
+
+    def _settled(self, item: Planned) -> Outcome | None:
+        """The outcome of a trial that need not run (``_DONE``: it has a record), else None."""
+        if item.spec.id in self._final:
+            return _DONE
+        if item.refused is not None:
+            status, reason = item.refused
+            return Outcome(status=status, reason=reason)
+        return self._ruled_out(item)
+
+    def _ruled_out(self, item: Planned) -> Outcome | None:
+        """A batch that ran out of memory (or of time) rules out itself and larger ones of its series."""
+        for record in self._final.values():
+            if record.status not in ("out_of_memory", "timeout") or not _same_series(record, item):
+                continue
+            batch, limit = item.spec.trial.batch, record.trial.batch
+            if batch is None or limit is None or item.spec.trial.kind != record.trial.kind:
+                continue
+            larger = batch > limit and record.status == "out_of_memory"
+            if larger or (batch == limit and record.trial.repeat < item.spec.trial.repeat):
+                what = "ran out of memory" if record.status == "out_of_memory" else "timed out"
+                return Outcome(status="skipped", reason=f"batch {limit} {what}")
+        return None
+
+    def _record(self, finished: Finished) -> None:
+        record = _record(finished, self._study)
+        self._store.append(record)
+        self._final[record.id] = record
+        kind = record.trial.kind
+        self._longest_s[kind] = max(self._longest_s.get(kind, 0.0), finished.wall_s)
+        self._watcher.finished(finished.spec, record.status, record.reason)
+
+    def _late(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def _over_budget(self, item: Planned) -> bool:
+        """Whether this trial, if it took as long as the longest of its kind so far, would end too late."""
+        if self._deadline is None or item.spec.id in self._final:
+            return False
+        expected = self._longest_s.get(item.spec.trial.kind, 0.0)
+        return time.monotonic() + expected > self._deadline
+
+
+_DONE = Outcome(status="ok", reason="it has a record already")
+_INTERRUPTED = Outcome(status="interrupted", reason="the study was interrupted")
+
+
+def _record(finished: Finished, study: Study) -> Record:
+    spec, outcome = finished.spec, finished.outcome
+    found: Mapping[str, object] = {name: getattr(outcome, name) for name in Outcome.model_fields}
+    return Record.model_validate(
+        {
+            **found,
+            "id": spec.id,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "trial": spec.trial,
+            "model": spec.model,
+            "wall_s": finished.wall_s or None,
+            "config": _config(spec, study),
+        }
+    )
+
+
+def _config(spec: TrialSpec, study: Study) -> dict[str, object]:
+    """The settings behind one record, without paths of this machine's files' folders."""
+    return {
+        "engine_version": spec.engine_version,
+        "options": spec.options,
+        "preprocess": spec.preprocess.model_dump(mode="json") if spec.preprocess else None,
+        "measure": spec.measure.model_dump(mode="json"),
+        "limits": spec.limits.model_dump(mode="json"),
+        "isolation": spec.isolation,
+        "seed": spec.seed,
+        "repeats": study.repeats,
+        "calibration": spec.calibration.model_dump(mode="json", exclude={"data"})
+        if spec.calibration
+        else None,
+        "accuracy": spec.accuracy.model_dump(mode="json", exclude={"data", "exclude"})
+        if spec.accuracy
+        else None,
+    }
+
+
+def _same_series(record: Record, item: Planned) -> bool:
+    theirs, ours = record.trial, item.spec.trial
+    return (
+        (theirs.kind, theirs.model, theirs.engine, theirs.device, theirs.precision)
+        == (ours.kind, ours.model, ours.engine, ours.device, ours.precision)
+    ) and (record.config or {}).get("options") == item.spec.options
+
+
+def _table(store: Store, item: Planned) -> CalibratedModel:
+    """The table that a calibration trial left, or why there is none."""
+    record = store.read().final_ids.get(item.spec.id)
+    if record is None:
+        return CalibratedModel(None, None, "it was not run for lack of time")
+    sidecar = sidecar_of(record, ".table.json")
+    if record.status != "ok" or sidecar is None:
+        return CalibratedModel(None, None, record.reason)
+    path = store.folder / sidecar.path
+    return CalibratedModel(str(path), CalibrationTable.load(path))

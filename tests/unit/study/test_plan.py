@@ -1,0 +1,114 @@
+"""The matrix: order, identities, and what a trial's identity does and does not depend on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from inferometer.config import Study, parse
+from inferometer.errors import ConfigError
+from inferometer.study.plan import Planned, plan_calibrations, plan_trials
+from inferometer.study.resolve import resolve
+from tests.contract.engines import classifier
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    path = tmp_path / "other.onnx"
+    onnx.save(classifier(seed=1), path)
+    return path
+
+
+def planned(folder: Path, models: list[Any], **changes: Any) -> list[Planned]:
+    content: dict[str, Any] = {"models": models, "engines": ["null"], "batches": [4, 1], "repeats": 3}
+    return plan_trials(resolve(parse(Study, content | changes, "test"), folder), {})
+
+
+def points(trials: list[Planned]) -> list[tuple[str, str, int | None, int]]:
+    return [
+        (item.spec.trial.model, item.spec.trial.kind, item.spec.trial.batch, item.spec.trial.repeat)
+        for item in trials
+    ]
+
+
+def test_repeats_interleave_and_the_batches_of_a_series_ascend(
+    mini: Path, other: Path, tmp_path: Path
+) -> None:
+    found = points(planned(tmp_path, [str(mini), str(other)], kinds=["throughput"]))
+    assert [repeat for *_, repeat in found] == [0] * 4 + [1] * 4 + [2] * 4
+    for start in range(0, 12, 2):
+        (model_a, _, low, _), (model_b, _, high, _) = found[start : start + 2]
+        assert (model_a, low, high) == (model_b, 1, 4)
+    assert len(set(found)) == 12
+
+
+def test_the_seed_orders_the_series(mini: Path, other: Path, tmp_path: Path) -> None:
+    def order(seed: int) -> list[tuple[str, str, int | None, int]]:
+        return points(planned(tmp_path, [str(mini), str(other)], seed=seed, repeats=8))
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+    assert sorted(order(1), key=str) == sorted(order(2), key=str)
+
+
+def test_an_identity_holds_what_makes_a_trial_and_nothing_else(mini: Path, tmp_path: Path) -> None:
+    def ids(**changes: Any) -> set[str]:
+        return {item.spec.id for item in planned(tmp_path, [str(mini)], **changes)}
+
+    base = ids()
+    assert len(base) == 9
+    assert ids(name="another") == base
+    assert ids(limits={"trial_s": 5}) == base
+    for change in (
+        {"threads": 1},
+        {"measure": {"max_s": 1}},
+        {"seed": 3},
+        {"isolation": "series"},
+        {"precisions": ["fp16"]},
+    ):
+        assert not ids(**change) & base, change
+    assert ids(batches=[1, 4, 8]) > base
+    assert ids(repeats=2) < base
+
+
+def test_a_model_is_its_content_not_its_path(mini: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "folder" / "renamed.onnx"
+    copy.parent.mkdir()
+    copy.write_bytes(mini.read_bytes())
+    first = {item.spec.id for item in planned(tmp_path, [str(mini)])}
+    assert {item.spec.id for item in planned(tmp_path, [str(copy)])} == first
+    with pytest.raises(ConfigError, match="models 'mini' and 'renamed' are the same file"):
+        planned(tmp_path, [str(mini), str(copy)])
+
+
+def test_two_models_of_one_name_are_refused(mini: Path, other: Path, tmp_path: Path) -> None:
+    entries = [str(mini), {"model": str(other), "name": "mini"}]
+    with pytest.raises(ConfigError, match="two models are called 'mini'"):
+        planned(tmp_path, entries)
+
+
+def test_int8_without_a_calibration_is_a_fault_that_names_it(mini: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
+    trials = planned(tmp_path, [str(mini)], engines=["onnxruntime"], precisions=["int8"], repeats=1)
+    assert {item.refused for item in trials} == {
+        ("failed", "no calibration of mini: no engine of the study runs fp32")
+    }
+
+
+def test_each_float_model_is_calibrated_once_for_all_engines(mini: Path, other: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
+    content = {
+        "models": [str(mini), {"model": str(other), "precisions": ["fp32"]}],
+        "engines": ["null", "onnxruntime"],
+        "precisions": ["fp32", "int8"],
+    }
+    resolved = resolve(parse(Study, content, "test"), tmp_path)
+    (calibration,) = plan_calibrations(resolved)
+    assert calibration.spec.trial.model == "mini"
+    assert calibration.spec.trial.engine == "onnxruntime"
+    assert calibration.spec.trial.input == "synthetic"
+    only_null = content | {"engines": ["null"]}
+    assert plan_calibrations(resolve(parse(Study, only_null, "test"), tmp_path)) == []

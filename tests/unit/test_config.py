@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+
+from inferometer.config import Study, duration_s, load_study, parse
+from inferometer.errors import ConfigError
+
+
+def study_file(folder: Path, text: str) -> Path:
+    path = folder / "study.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_short_and_long_entries_mean_the_same(tmp_path: Path) -> None:
+    study = load_study(
+        study_file(
+            tmp_path,
+            "models: [googlenet, {model: ./m.onnx, preprocess: caffe}]\n"
+            "engines: [onnxruntime, {engine: 'null', device: cpu}]\n",
+        )
+    )
+    assert [entry.model for entry in study.models] == ["googlenet", str(tmp_path / "m.onnx")]
+    assert study.models[1].preprocess == "caffe"
+    assert [entry.engine for entry in study.engines] == ["onnxruntime", "null"]
+    assert (study.repeats, study.batches, study.limits.trial_s) == (3, (1, 8, 32), 600.0)
+
+
+def test_relative_paths_start_at_the_file(tmp_path: Path) -> None:
+    study = load_study(
+        study_file(
+            tmp_path,
+            "models: [alexnet]\n"
+            "calibration: {data: images/val, split: names.txt}\n"
+            "accuracy: {data: /data/val}\n",
+        )
+    )
+    assert study.calibration is not None
+    assert study.accuracy is not None
+    assert study.calibration.data == str(tmp_path / "images/val")
+    assert study.calibration.split == str(tmp_path / "names.txt")
+    assert study.accuracy.data == "/data/val"
+    assert study.models[0].model == "alexnet"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("models: [a]\nbatchs: [1]\n", "unknown key 'batchs'; did you mean 'batches'?"),
+        ("models: [a]\nmeasure: {intervall: 0.1}\n", "did you mean 'interval'?"),
+        ("models: [a]\nprecisions: [int7]\n", "'int7' is not known; did you mean 'int8'?"),
+        ("models: [a]\nbatches: [0]\n", "batches.0: input should be greater than or equal to 1 (got 0)"),
+        ("models: [a]\nbatches: [-4]\n", "got -4"),
+        ("models: [a]\nbatches: [many]\n", "batches.0: input should be a valid integer (got 'many')"),
+        ("models: [a]\nbatches: [1.5]\n", "got 1.5"),
+        ("models: [a]\nbatches: [8, 8]\n", "an entry stands twice"),
+        ("models: [a]\nbatches: []\n", "at least 1 item"),
+        ("models: []\n", "at least 1 item"),
+        ("batches: [1]\n", "'models' is missing"),
+        ("models: [a]\nranks: [1, 2]\n", "this version runs one rank"),
+        ("models: [a]\npower: {meters: [nvml]}\n", "'power' is not available in this version"),
+        ("models: [a]\nname: a/b\n", "name:"),
+        ("models: [a]\nmodels: [b]\n", "the key 'models' stands twice"),
+        ("- a\n", "wants a mapping"),
+        ("models: [a\n", "not YAML"),
+        ("models: [a]\nmeasure: {interval: .nan}\n", "measure.interval"),
+    ],
+)
+def test_faults_are_one_line_that_names_them(tmp_path: Path, text: str, expected: str) -> None:
+    path = study_file(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_study(path)
+    message = str(caught.value)
+    assert expected in message
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    assert caught.value.exit_code == 2
+
+
+def test_missing_and_binary_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_study(tmp_path / "none.yaml")
+    path = tmp_path / "x.yaml"
+    path.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(ConfigError, match="not YAML"):
+        load_study(path)
+
+
+def test_a_study_is_frozen() -> None:
+    study = parse(Study, {"models": ["a"]}, "here")
+    with pytest.raises(ValueError, match="frozen"):
+        study.repeats = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("9m", 540), ("1.5h", 5400), (" 2 m", 120)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3s", "9 minutes", "m", "1e3"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no duration"):
+        duration_s(text)

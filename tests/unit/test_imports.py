@@ -1,0 +1,46 @@
+"""Every module imports without a vendor's library, and every command explains itself."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import inferometer
+
+PLUG_INS = {"inferometer.engines.onnxruntime"}
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(inferometer.__path__, "inferometer.")
+    if module.name not in PLUG_INS and not module.name.endswith("__main__")
+)
+VERBS = ["demo", "run", "bench", "calibrate", "accuracy", "report", "models", "inventory", "published"]
+
+
+def test_all_modules_import_without_any_vendors_library() -> None:
+    script = (
+        "import importlib, sys\n"
+        "for name in ('onnxruntime', 'openvino', 'torch', 'tensorrt', 'pynvml'): sys.modules[name] = None\n"
+        f"for name in {MODULES!r}: importlib.import_module(name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_a_module_exports_is_there(name: str) -> None:
+    module = importlib.import_module(name)
+    for export in getattr(module, "__all__", []):
+        assert hasattr(module, export), f"{name} exports {export}, which is not there"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_command_explains_itself(verb: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "inferometer", verb, "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Usage: inferometer {verb}")

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferometer import store as store_module
+from inferometer.errors import StoreError
+from inferometer.records import Record, Status, Trial
+from inferometer.store import arrays, open_store, read_per_image, read_store, write_atomically, write_sidecar
+
+
+def record(number: int, status: Status = "ok", reason: str | None = None) -> Record:
+    trial = Trial(
+        kind="throughput", study="s", model="m", engine="null", device="cpu", precision="fp32", batch=number
+    )
+    return Record(
+        id=f"{number:016x}", time="2026-01-01T00:00:00+00:00", trial=trial, status=status, reason=reason
+    )
+
+
+def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
+    with open_store(tmp_path / "out", "s") as store:
+        store.append(record(1))
+        store.append(record(2, "failed", "why"))
+    contents = read_store(tmp_path / "out")
+    assert contents.records == (record(1), record(2, "failed", "why"))
+    first = json.loads((tmp_path / "out" / "records.jsonl").read_text().splitlines()[0])
+    assert first["schema"] == 1
+    assert first["throughput"] is None
+
+
+def test_the_last_final_line_counts_and_interrupted_ones_do_not(tmp_path: Path) -> None:
+    with open_store(tmp_path, "s") as store:
+        store.append(record(1, "interrupted"))
+        store.append(record(2, "failed"))
+        store.append(record(2, "ok"))
+        store.append(record(2, "interrupted"))
+    contents = read_store(tmp_path)
+    assert [(item.id[-1], item.status) for item in contents.records] == [("2", "ok")]
+    assert len(contents.lines) == 4
+
+
+def test_every_prefix_of_the_file_reads_and_the_next_append_starts_a_new_line(tmp_path: Path) -> None:
+    with open_store(tmp_path, "s") as store:
+        for number in (1, 2):
+            store.append(record(number))
+    path = tmp_path / "records.jsonl"
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        contents = read_store(tmp_path)
+        complete = (cut >= first - 1) + (cut >= len(whole) - 1)
+        assert len(contents.records) == complete
+        assert contents.fragments <= 1
+    path.write_bytes(whole[: first + 30])
+    with open_store(tmp_path, "s") as store:
+        store.append(record(3))
+    contents = read_store(tmp_path)
+    assert [item.id[-1] for item in contents.records] == ["1", "3"]
+    assert contents.fragments == 1
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    content = json.loads(record(1).model_dump_json(by_alias=True)) | {"schema": 99}
+    with open_store(tmp_path, "s"):
+        (tmp_path / "records.jsonl").write_text(json.dumps(content) + "\n")
+    with pytest.raises(StoreError, match=r"line 1: written by a newer Inferometer \(schema 99"):
+        read_store(tmp_path)
+
+
+def test_a_whole_line_that_is_no_record_is_an_error(tmp_path: Path) -> None:
+    with open_store(tmp_path, "s"):
+        (tmp_path / "records.jsonl").write_text('{"schema": 1, "id": "x"}\n')
+    with pytest.raises(StoreError, match="line 1: no record of this schema"):
+        read_store(tmp_path)
+
+
+def test_a_folder_belongs_to_one_study(tmp_path: Path) -> None:
+    with open_store(tmp_path, "one"):
+        pass
+    with (
+        pytest.raises(StoreError, match="belongs to the study 'one', not 'two'"),
+        open_store(tmp_path, "two"),
+    ):
+        pass
+
+
+def _hold(folder: Path, held: object, release: object) -> None:
+    with open_store(folder, "s"):
+        held.set()  # type: ignore[attr-defined]
+        release.wait(20)  # type: ignore[attr-defined]
+
+
+def test_two_processes_exclude_each_other(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    held, release = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(tmp_path, held, release))
+    other.start()
+    try:
+        assert held.wait(20)
+        with pytest.raises(StoreError, match="another run is writing there"), open_store(tmp_path, "s"):
+            pass
+    finally:
+        release.set()
+        other.join(20)
+    with open_store(tmp_path, "s"):
+        pass
+
+
+def test_no_store_and_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no records there"):
+        read_store(tmp_path / "none")
+    with pytest.raises(StoreError, match="no records there"):
+        read_store(tmp_path)
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(StoreError, match="cannot write there"), open_store(tmp_path / "out", "s"):
+        pass
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_store(tmp_path, "s") as store:
+        store.append(record(1))
+        before = (tmp_path / "records.jsonl").read_bytes()
+
+        def full(handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(store_module.os, "fsync", full)
+        with pytest.raises(StoreError, match="No space left on device"):
+            store.append(record(2))
+        with pytest.raises(StoreError, match="No space left on device"):
+            write_atomically(tmp_path / "report.html", b"x" * 100)
+    assert (tmp_path / "records.jsonl").read_bytes() == before
+    assert not (tmp_path / "report.html").exists()
+    assert not list(tmp_path.glob(".report.html*"))
+
+
+def test_per_image_outcomes_come_back_and_a_changed_sidecar_is_noticed(tmp_path: Path) -> None:
+    hashes = np.arange(64, dtype=np.uint8).reshape(2, 32)
+    content = arrays(
+        hashes=hashes, labels=np.array([3, 1], np.int32), top=np.array([[3, 1], [0, 1]], np.int32)
+    )
+    with open_store(tmp_path, "s"):
+        sidecar = write_sidecar(tmp_path, "0001.top5.npz", content)
+    written = record(1).model_copy(update={"sidecars": (sidecar,)})
+    outcome = read_per_image(tmp_path, written)
+    assert outcome is not None
+    assert outcome.hashes == (bytes(range(32)).hex(), bytes(range(32, 64)).hex())
+    assert outcome.labels.tolist() == [3, 1]
+    assert outcome.top.tolist() == [[3, 1], [0, 1]]
+    assert read_per_image(tmp_path, record(2)) is None
+    (tmp_path / sidecar.path).write_bytes(content + b"x")
+    with pytest.raises(StoreError, match="SHA-256 differs"):
+        read_per_image(tmp_path, written)
+
+
+def test_a_sidecar_is_on_disk_before_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    real = os.fsync
+
+    def watch(handle: int) -> None:
+        order.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        real(handle)
+
+    monkeypatch.setattr(store_module.os, "fsync", watch)
+    with open_store(tmp_path, "s") as store:
+        order.clear()
+        write_sidecar(tmp_path, "a.npz", b"raw")
+        store.append(record(1))
+    assert [Path(name).name for name in order] == [f".a.npz.{os.getpid()}", "sidecars", "records.jsonl"]
