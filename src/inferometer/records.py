@@ -23,6 +23,7 @@ __all__ = [
     "Latency",
     "Memory",
     "ModelInfo",
+    "Outcome",
     "Precision",
     "Record",
     "Sidecar",
@@ -154,19 +155,26 @@ class Sidecar(Frozen):
     sha256: str
 
 
-class Record(Frozen):
-    """All that is known of one trial; one line of ``records.jsonl``.
+class Outcome(Frozen):
+    """What became of one trial: what a worker found out, or why it could not.
 
-    ``id`` is the trial's identity (the resume key), ``time`` the end of the trial (ISO 8601, UTC).
-    ``error`` names the exception of ``inferometer.errors`` behind a status that is not ``ok``, if any.
-    ``precision_mac_share`` maps each precision that ran to its share of the MACs.
-    ``probe`` holds the fixed machine probe before and after the trial.
+    Fields that belong to another kind of trial are None; so are all when ``status`` is not ``ok``, for
+    which ``reason`` is the reason. Any other absent value has its reason in ``missing``.
+
+    Attributes:
+        status: How the trial ended.
+        reason: Why, when it did not end ``ok``.
+        error: The exception of ``inferometer.errors`` behind that, if any.
+        load_s: Seconds that the engine took to load the model.
+        precision_mac_share: Each precision that ran, with its share of the multiply-accumulates.
+        probe: The fixed machine probe ``before`` and ``after`` the trial.
+        state: Clocks, temperature, throttling and load average ``before`` and ``after``, and the ``load``
+            by other processes meanwhile.
+        environment: The machine's inventory.
+        sidecars: Files with the raw values.
+        missing: Field to the reason why it is None.
     """
 
-    schema_version: int = Field(default=SCHEMA_VERSION, alias="schema")
-    id: str
-    time: str
-    trial: Trial
     status: Status
     reason: str | None = None
     error: str | None = None
@@ -174,13 +182,34 @@ class Record(Frozen):
     latency_s: Latency | None = None
     memory: Memory | None = None
     load_s: float | None = None
-    wall_s: float | None = None
     accuracy: Accuracy | None = None
-    model: ModelInfo | None = None
     precision_mac_share: dict[str, float] | None = None
     calibration: CalibrationInfo | None = None
     probe: dict[str, Any] | None = None
+    state: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
-    config: dict[str, Any] | None = None
     sidecars: tuple[Sidecar, ...] = ()
     missing: dict[str, str] = Field(default_factory=dict)
+
+
+class Record(Outcome):
+    """All that is known of one trial; one line of ``records.jsonl``.
+
+    Attributes:
+        schema_version: ``schema`` in the file.
+        id: The trial's identity: the resume key.
+        time: When the trial ended, ISO 8601, UTC.
+        trial: Where it stands in the matrix.
+        model: The model file.
+        wall_s: Seconds from the start of the worker (or the end of the trial before it in the same
+            worker) to the result; None when nothing was run.
+        config: The settings behind the trial.
+    """
+
+    schema_version: int = Field(default=SCHEMA_VERSION, alias="schema")
+    id: str
+    time: str
+    trial: Trial
+    model: ModelInfo | None = None
+    wall_s: float | None = None
+    config: dict[str, Any] | None = None

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.environment.inventory import inventory
+from inferometer.environment.load import load_between
 from inferometer.environment.probe import ProbeReading, machine_probe
+from inferometer.environment.state import state
 from inferometer.errors import InferometerError, OutOfMemory, StoreError, Unsupported
-from inferometer.records import Status
+from inferometer.records import Outcome, Status
 from inferometer.store import write_atomically
 from inferometer.trials.accuracy import run_accuracy
 from inferometer.trials.calibration import run_calibration
-from inferometer.trials.spec import Job, Outcome, TrialSpec
+from inferometer.trials.spec import Job, TrialSpec
 from inferometer.trials.speed import run_speed
 
 __all__ = ["STORE_FAILED", "main", "result_path", "run_trial"]
@@ -72,6 +74,7 @@ def run_trial(
     Raises:
         StoreError: Raw values could not be written: no trial can end well then.
     """
+    state_before = state()
     try:
         outcome = _by_kind(spec, progress)
     except OutOfMemory as error:
@@ -87,8 +90,14 @@ def run_trial(
         outcome = _broken("failed", error)
     except Exception as error:  # noqa: BLE001 (a trial becomes a record, whatever broke it)
         outcome = Outcome(status="failed", reason=_one_line(f"{type(error).__name__}: {error}"))
+    state_after = state()
     after = machine_probe()
     facts = {
+        "state": {
+            "before": state_before.model_dump(mode="json"),
+            "after": state_after.model_dump(mode="json"),
+            "load": load_between(state_before.clock, state_after.clock).model_dump(mode="json"),
+        },
         "probe": {"before": before.model_dump(mode="json"), "after": after.model_dump(mode="json")},
         "environment": inventory().model_dump(mode="json"),
     }

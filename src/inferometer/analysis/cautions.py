@@ -21,12 +21,16 @@ __all__ = ["cautions"]
 
 _SHOWN = 4
 
+DISTURBING_SHARE = 0.1
+"""Share of the usable cores from which load by other processes is said. Source: chosen."""
+
 
 def cautions(summary: Summary, records: Sequence[Record]) -> tuple[str, ...]:
     """Sentences about what limits the results of ``summary``, which was made from ``records``."""
     rules: tuple[Callable[[Summary, Sequence[Record]], Iterable[str]], ...] = (
         _mixed_origin,
         _machine,
+        _load_by_others,
         _few_repeats,
         _repeated_twice,
         _synthetic_calibration,
@@ -71,6 +75,25 @@ def _machine(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
             f"{count(blind)} of {plural(len(timed), 'timed trial')} came without the machine's probe:"
             " a change of the machine would go unseen there."
         )
+
+
+def _load_by_others(_: Summary, records: Sequence[Record]) -> Iterable[str]:
+    timed = [r for r in records if r.status == "ok" and r.trial.kind in ("throughput", "latency")]
+    loads = [(_busy_cores(record), (record.environment or {}).get("usable_cores")) for record in timed]
+    disturbed = [
+        busy for busy, cores in loads if busy is not None and cores and busy > DISTURBING_SHARE * cores
+    ]
+    if disturbed:
+        yield (
+            f"Other processes kept up to {significant(max(disturbed))} cores busy during"
+            f" {count(len(disturbed))} of {plural(len(timed), 'timed trial')}: those rates may be too low."
+        )
+
+
+def _busy_cores(record: Record) -> float | None:
+    load = (record.state or {}).get("load")
+    value = load.get("busy_cores") if isinstance(load, Mapping) else None
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _probe(change: MachineChange) -> str:

@@ -19,9 +19,9 @@ import psutil
 
 from inferometer.environment.cgroup import oom_kills
 from inferometer.errors import StoreError
-from inferometer.records import Status
+from inferometer.records import Outcome, Status
 from inferometer.store import write_atomically
-from inferometer.trials.spec import Job, Outcome, TrialSpec
+from inferometer.trials.spec import Job, TrialSpec
 from inferometer.worker import STORE_FAILED, result_path
 
 __all__ = ["Finished", "Watcher", "end_leftovers", "run_job"]

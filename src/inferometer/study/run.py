@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from inferometer.config import Study
+from inferometer.environment.inventory import inventory
 from inferometer.quantize.table import CalibrationTable
-from inferometer.records import Record
+from inferometer.records import Outcome, Record
 from inferometer.store import Contents, Store, open_store, sidecar_of
 from inferometer.study.launch import Finished, Watcher, end_leftovers, run_job
 from inferometer.study.plan import CalibratedModel, Planned, plan_calibrations, plan_trials
 from inferometer.study.resolve import resolve
-from inferometer.trials.spec import Outcome, TrialSpec
+from inferometer.trials.spec import TrialSpec
 
 __all__ = ["StudyRun", "run_study"]
 
@@ -70,6 +71,7 @@ class _Runner:
         self._store, self._watcher, self._study, self._retry = store, watcher, study, retry
         self._deadline = None if budget_s is None else time.monotonic() + budget_s
         self._longest_s: dict[str, float] = {}
+        self._environment = inventory().model_dump(mode="json")  # for trials that no worker lived to describe
         contents: Contents = store.read()
         self._final = {record.id: record for record in contents.records if record.status not in self._retry}
 
@@ -128,7 +130,7 @@ class _Runner:
                 if finished.outcome.status in ("out_of_memory", "timeout") or self._late():
                     break
         except KeyboardInterrupt:
-            self._store.append(_record(Finished(specs[done], _INTERRUPTED, 0.0), self._study))
+            self._store.append(self._made(Finished(specs[done], _INTERRUPTED, 0.0)))
             raise
         return list(items[done:])
 
@@ -156,12 +158,15 @@ class _Runner:
         return None
 
     def _record(self, finished: Finished) -> None:
-        record = _record(finished, self._study)
+        record = self._made(finished)
         self._store.append(record)
         self._final[record.id] = record
         kind = record.trial.kind
         self._longest_s[kind] = max(self._longest_s.get(kind, 0.0), finished.wall_s)
         self._watcher.finished(finished.spec, record.status, record.reason)
+
+    def _made(self, finished: Finished) -> Record:
+        return _record(finished, self._study, self._environment)
 
     def _late(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
@@ -178,12 +183,13 @@ _DONE = Outcome(status="ok", reason="it has a record already")
 _INTERRUPTED = Outcome(status="interrupted", reason="the study was interrupted")
 
 
-def _record(finished: Finished, study: Study) -> Record:
+def _record(finished: Finished, study: Study, environment: Mapping[str, object]) -> Record:
     spec, outcome = finished.spec, finished.outcome
-    found: Mapping[str, object] = {name: getattr(outcome, name) for name in Outcome.model_fields}
+    found: dict[str, object] = {name: getattr(outcome, name) for name in Outcome.model_fields}
     return Record.model_validate(
         {
             **found,
+            "environment": outcome.environment or environment,
             "id": spec.id,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "trial": spec.trial,

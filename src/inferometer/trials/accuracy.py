@@ -15,11 +15,11 @@ from inferometer.data.loader import Batch, ImageLoader
 from inferometer.data.preprocess import Preprocessing
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import DataError
-from inferometer.records import Accuracy, Sidecar
+from inferometer.records import Accuracy, Outcome, Sidecar
 from inferometer.store import arrays, write_sidecar
 from inferometer.trials.memory import PeakMemory
 from inferometer.trials.session import open_session
-from inferometer.trials.spec import Outcome, TrialSpec
+from inferometer.trials.spec import TrialSpec
 
 __all__ = ["classifier_output", "padded", "preprocessing_for", "run_accuracy"]
 

@@ -17,11 +17,11 @@ from inferometer.environment.cgroup import usable_cores
 from inferometer.models.files import load as load_model
 from inferometer.quantize.calibrate import CalibrationBatch, calibrate
 from inferometer.quantize.graph import expose, observed_tensors, prepare
-from inferometer.records import CalibrationInfo
+from inferometer.records import CalibrationInfo, Outcome
 from inferometer.store import write_sidecar
 from inferometer.trials.accuracy import padded, preprocessing_for
 from inferometer.trials.memory import PeakMemory
-from inferometer.trials.spec import Outcome, TrialSpec
+from inferometer.trials.spec import TrialSpec
 
 __all__ = ["SYNTHETIC_IMAGES", "run_calibration"]
 

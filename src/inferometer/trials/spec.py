@@ -8,20 +8,9 @@ from typing import Any, Literal
 
 from inferometer.config import Limits, MeasureSection
 from inferometer.data.preprocess import Preprocessing
-from inferometer.records import (
-    Accuracy,
-    CalibrationInfo,
-    Frozen,
-    Latency,
-    Memory,
-    ModelInfo,
-    Sidecar,
-    Status,
-    Throughput,
-    Trial,
-)
+from inferometer.records import Frozen, ModelInfo, Trial
 
-__all__ = ["AccuracyTask", "CalibrationTask", "Job", "Outcome", "TrialSpec", "identity_of"]
+__all__ = ["AccuracyTask", "CalibrationTask", "Job", "TrialSpec", "identity_of"]
 
 
 class CalibrationTask(Frozen):
@@ -77,25 +66,6 @@ class Job(Frozen):
 
     parent_pid: int
     trials: tuple[TrialSpec, ...]
-
-
-class Outcome(Frozen):
-    """What a worker found out about one trial; the parent makes the record of it."""
-
-    status: Status
-    reason: str | None = None
-    error: str | None = None
-    throughput: Throughput | None = None
-    latency_s: Latency | None = None
-    memory: Memory | None = None
-    load_s: float | None = None
-    accuracy: Accuracy | None = None
-    precision_mac_share: dict[str, float] | None = None
-    calibration: CalibrationInfo | None = None
-    probe: dict[str, Any] | None = None
-    environment: dict[str, Any] | None = None
-    sidecars: tuple[Sidecar, ...] = ()
-    missing: dict[str, str] = {}  # noqa: RUF012 (pydantic copies it)
 
 
 def identity_of(spec: TrialSpec) -> str:

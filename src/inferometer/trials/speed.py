@@ -19,11 +19,11 @@ from inferometer.measure import (
     measure_throughput,
     throughput_of,
 )
-from inferometer.records import Sidecar
+from inferometer.records import Outcome, Sidecar
 from inferometer.store import arrays, write_sidecar
 from inferometer.trials.memory import PeakMemory
 from inferometer.trials.session import open_session
-from inferometer.trials.spec import Outcome, TrialSpec
+from inferometer.trials.spec import TrialSpec
 
 __all__ = ["mac_share", "run_speed"]
 

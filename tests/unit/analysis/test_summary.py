@@ -139,3 +139,17 @@ def test_a_calibration_trial_shows_only_where_no_trial_used_its_table():
     used = record(precision="int8", throughput=throughput(9.0), calibration=made | {"scheme": "s"})
     assert [row.scheme for row in summarise([trial, used], lambda _: None).calibrations] == ["s"]
     assert [row.scheme for row in summarise([trial], lambda _: None).calibrations] == [None]
+
+
+def test_load_by_other_processes_is_said():
+    def one(repeat, busy_cores):
+        state = {"load": {"busy_cores": busy_cores}}
+        return record(repeat=repeat, state=state, environment={"usable_cores": 2}, throughput=throughput(9.0))
+
+    def said(*records):
+        return [line for line in summarise(records, lambda _: None).cautions if "Other processes" in line]
+
+    assert said(one(0, 0.05), one(1, 0.98)) == [
+        "Other processes kept up to 0.980 cores busy during 1 of 2 timed trials: those rates may be too low."
+    ]
+    assert said(one(0, 0.05)) == []
