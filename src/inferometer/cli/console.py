@@ -138,7 +138,8 @@ class StudyProgress:
 
     def started(self, spec: TrialSpec) -> None:
         """Name the running trial."""
-        self._progress.reset(self._trial, description=_label(spec), total=None, visible=True)
+        self._progress.remove_task(self._trial)  # a task once given a total cannot lose it again
+        self._trial = self._progress.add_task(_label(spec), total=None)
 
     def step(self, done: int, of: int) -> None:
         """Advance the running trial."""

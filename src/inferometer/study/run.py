@@ -55,10 +55,10 @@ def run_study(
         resolved = resolve(study, folder)
         runner = _Runner(store, watcher, study, budget_s, frozenset(retry))
         calibrations = plan_calibrations(resolved)
-        runner.run(calibrations)
+        runner.run(calibrations, to_come=len(plan_trials(resolved, {})))
         tables = {item.spec.trial.model: _table(store, item) for item in calibrations}
         trials = plan_trials(resolved, tables)
-        runner.run(trials, already_planned=len(calibrations))
+        runner.run(trials, settled=len(calibrations))
         return runner.summary([*calibrations, *trials])
 
 
@@ -75,10 +75,13 @@ class _Runner:
         contents: Contents = store.read()
         self._final = {record.id: record for record in contents.records if record.status not in self._retry}
 
-    def run(self, planned: Sequence[Planned], already_planned: int = 0) -> None:
-        """Give every planned trial its record, as far as the budget goes."""
+    def run(self, planned: Sequence[Planned], *, settled: int = 0, to_come: int = 0) -> None:
+        """Give every planned trial its record, as far as the budget goes.
+
+        ``settled`` trials went before these and ``to_come`` follow: the watcher is told of all.
+        """
         done = sum(item.spec.id in self._final for item in planned)
-        self._watcher.planned(already_planned + len(planned), already_planned + done)
+        self._watcher.planned(settled + len(planned) + to_come, settled + done)
         for job in self._jobs(planned):
             left = list(job)
             while left and not self._over_budget(left[0]):
