@@ -143,8 +143,9 @@ class OnnxRuntimeSession(Session):
     def executed(self) -> tuple[ExecutedLayer, ...]:
         """The kernels of one call, from the profile of a session of its own.
 
-        That session does not pack weights in advance: packed ones are missing from the profile, and
-        with them the shapes that the MACs follow from. Which kernel runs does not depend on it.
+        That session neither packs weights in advance nor blocks channels: packed weights are missing
+        from the profile, blocked channels are padded, and the MACs follow from both shapes. Which
+        precision runs depends on neither.
         """
         return tuple(_executed(event) for event in self._events(packed=False)[0])
 
@@ -176,7 +177,7 @@ class OnnxRuntimeSession(Session):
             options.enable_profiling = True
             options.add_session_config_entry("session.disable_prepacking", "0" if packed else "1")
             options.profile_file_prefix = str(Path(folder) / "trace")
-            session = _open(self._model, options)
+            session = _open(self._model, options, () if packed else ("NchwcTransformer",))
             with _vendor_errors(self._model):
                 begin, done = time.monotonic(), 0
                 while done < min(calls, 2) or (done < calls and time.monotonic() - begin < enough_s):
@@ -236,11 +237,16 @@ def _options(threads: int) -> onnxruntime.SessionOptions:
     return options
 
 
-def _open(model: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+def _open(
+    model: Path, options: onnxruntime.SessionOptions, without: Sequence[str] = ()
+) -> onnxruntime.InferenceSession:
+    """Load a model, ``without`` the named graph optimizers."""
     if not model.is_file():
         raise ModelError(f"{model}: no such file")
     with _vendor_errors(model):
-        return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            str(model), options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
+        )
 
 
 def _info(node: Any, batch: int, checked: Path | None) -> TensorInfo:
