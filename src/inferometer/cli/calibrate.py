@@ -17,6 +17,7 @@ from inferometer.contracts import QdqScheme
 from inferometer.errors import CalibrationError, ConfigError, EngineError
 from inferometer.models import networks
 from inferometer.models.files import load as load_model
+from inferometer.models.files import save
 from inferometer.models.inspection import describe
 from inferometer.quantize.graph import prepare
 from inferometer.quantize.insert import insert_qdq
@@ -58,8 +59,8 @@ def command(
     ranges.check_model(summary.sha256 or "")
     quantized = insert_qdq(prepare(load_model(model)), ranges, scheme)
     beside = out.with_suffix(".table.json")
-    write_atomically(out, quantized.SerializeToString())
     write_atomically(beside, ranges.to_bytes())
+    save(quantized, out)
     facts = {
         "model": str(out),
         "table": str(beside),

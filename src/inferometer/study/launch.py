@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -54,7 +55,7 @@ class Finished:
     wall_s: float
 
 
-def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Iterator[Finished]:
+def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Generator[Finished, None, None]:
     """Run trials in one worker process; ends after the first that the worker did not survive.
 
     Raises:
@@ -88,7 +89,7 @@ def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Iterator[Finished]:
 
 
 def end_leftovers(folder: Path) -> None:
-    """End a worker that outlived the process which launched it, and clear the work folder."""
+    """End a worker that outlived the process which launched it; clear its work and half-written drafts."""
     work = folder / "work"
     note = work / "worker.json"
     with contextlib.suppress(OSError, ValueError, KeyError, psutil.NoSuchProcess):
@@ -97,11 +98,11 @@ def end_leftovers(folder: Path) -> None:
         if process.create_time() == left["created"]:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
-    if work.is_dir():
-        for path in work.iterdir():
-            if path.is_file():
-                path.unlink()
+    shutil.rmtree(work, ignore_errors=True)
     work.mkdir(exist_ok=True)
+    for place in ("models", "sidecars"):
+        for draft in (folder / place).glob(".*"):
+            draft.unlink(missing_ok=True)
 
 
 def _note_worker(folder: Path, pid: int) -> None:
@@ -113,7 +114,7 @@ def _note_worker(folder: Path, pid: int) -> None:
 def _watch(worker: subprocess.Popen[bytes], spec: TrialSpec, stderr: Path, watcher: Watcher) -> Finished:
     """Wait for one trial's result file, the worker's death, or the watchdog."""
     begin = time.monotonic()
-    kills = oom_kills()
+    kills, said = oom_kills(), stderr.stat().st_size
     with selectors.DefaultSelector() as selector:
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
@@ -125,7 +126,7 @@ def _watch(worker: subprocess.Popen[bytes], spec: TrialSpec, stderr: Path, watch
                 outcome = Outcome.model_validate_json(result_path(spec).read_bytes())
                 break
             if ended:
-                outcome = _death(worker.returncode, kills, stderr, spec)
+                outcome = _death(worker.returncode, kills, _last_words(stderr, said), spec)
                 break
             if time.monotonic() - begin > spec.limits.trial_s:
                 _end(worker)
@@ -151,9 +152,8 @@ def _read_progress(worker: subprocess.Popen[bytes], watcher: Watcher) -> None:
             watcher.step(int(said["done"]), int(said["of"]))
 
 
-def _death(code: int, kills_before: int | None, stderr: Path, spec: TrialSpec) -> Outcome:
-    """What the end of a worker without a result means."""
-    last = _last_words(stderr)
+def _death(code: int, kills_before: int | None, last: str, spec: TrialSpec) -> Outcome:
+    """What the end of a worker without a result means; ``last`` is what it printed last in this trial."""
     if code == STORE_FAILED:
         raise StoreError(last or "the worker could not write its results")
     kills = oom_kills()
@@ -168,8 +168,9 @@ def _death(code: int, kills_before: int | None, stderr: Path, spec: TrialSpec) -
     return Outcome(status="failed", reason=f"the worker {how}" + (f": {last}" if last else ""))
 
 
-def _last_words(stderr: Path) -> str:
-    lines = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+def _last_words(stderr: Path, since: int) -> str:
+    text = stderr.read_bytes()[since:].decode("utf-8", errors="replace")
+    lines = text.strip().splitlines()
     return lines[-1].strip()[:300] if lines else ""
 
 

@@ -17,12 +17,12 @@ from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import ConfigError, DataError, EngineError, ModelError, nearest
 from inferometer.models import networks
 from inferometer.models.files import load as load_model
+from inferometer.models.files import save
 from inferometer.models.inspection import describe
 from inferometer.models.rebatch import set_batch
 from inferometer.models.summary import ModelSummary
 from inferometer.quantize.insert import calibration_of
 from inferometer.records import ModelInfo, Precision
-from inferometer.store import write_atomically
 
 __all__ = ["Resolved", "ResolvedEngine", "ResolvedModel", "resolve"]
 
@@ -177,7 +177,8 @@ def _any_batch(path: Path, summary: ModelSummary, folder: Path) -> tuple[Path, i
             model = set_batch(load_model(path), None)
         except ModelError:
             return path, summary.batch
-        write_atomically(free, model.SerializeToString())
+        free.parent.mkdir(parents=True, exist_ok=True)
+        save(model, free)
     return free, None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,11 +128,13 @@ class _Runner:
         done = 0
         specs = [item.spec for item in items]
         try:
-            for finished in run_job(specs, self._watcher):
-                self._record(finished)
-                done += 1
-                if finished.outcome.status in ("out_of_memory", "timeout") or self._late():
-                    break
+            # Closed at once, however the loop ends: the worker must not compute on meanwhile.
+            with contextlib.closing(run_job(specs, self._watcher)) as job:
+                for finished in job:
+                    self._record(finished)
+                    done += 1
+                    if finished.outcome.status in ("out_of_memory", "timeout") or self._late():
+                        break
         except KeyboardInterrupt:
             self._store.append(self._made(Finished(specs[done], _INTERRUPTED, 0.0)))
             raise

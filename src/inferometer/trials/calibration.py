@@ -15,6 +15,7 @@ from inferometer.data.loader import ImageLoader
 from inferometer.data.synthetic import synthetic_feeds
 from inferometer.environment.cgroup import usable_cores
 from inferometer.models.files import load as load_model
+from inferometer.models.files import save
 from inferometer.quantize.calibrate import CalibrationBatch, calibrate
 from inferometer.quantize.graph import expose, observed_tensors, prepare
 from inferometer.records import CalibrationInfo, Outcome
@@ -42,7 +43,7 @@ def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
     engine = registry.engine(spec.trial.engine)
     with tempfile.TemporaryDirectory(prefix="inferometer-", dir=Path(spec.folder) / "work") as folder:
         exposed = Path(folder) / "exposed.onnx"
-        exposed.write_bytes(expose(model, tensors).SerializeToString())
+        save(expose(model, tensors), exposed)
         with engine.load(exposed, spec.trial.device, "fp32", batch, spec.options) as session:
             batches, images, missing = _batches(spec, session, batch)
             table = calibrate(

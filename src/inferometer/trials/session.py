@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from inferometer import registry
+from inferometer import __version__, registry
 from inferometer.contracts import Engine, QdqScheme, Session
 from inferometer.errors import CalibrationError
 from inferometer.models.files import load as load_model
+from inferometer.models.files import save
 from inferometer.quantize.graph import prepare
 from inferometer.quantize.insert import calibration_of, insert_qdq
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import CalibrationInfo
-from inferometer.store import write_atomically
 from inferometer.trials.spec import TrialSpec
 
 __all__ = ["Opened", "open_session", "quantized_file"]
@@ -43,12 +43,13 @@ def open_session(spec: TrialSpec, batch: int) -> Opened:
 
 def quantized_file(spec: TrialSpec, table: CalibrationTable, scheme: QdqScheme) -> Path:
     """The QDQ form of the trial's model under ``scheme``; built once, then found again."""
-    name = f"{spec.model.sha256[:12]}-{table.content_sha256()[:12]}-{scheme.name}-w{scheme.weight_bits}.onnx"
-    path = Path(spec.folder) / "models" / name
+    content = f"{spec.model.sha256[:12]}-{table.content_sha256()[:12]}"
+    form = f"{scheme.name}-w{scheme.weight_bits}-{__version__}"
+    path = Path(spec.folder) / "models" / f"{content}-{form}.onnx"
     if not path.exists():
         table.check_model(spec.model.sha256)
-        model = insert_qdq(prepare(load_model(Path(spec.model_path))), table, scheme)
-        write_atomically(path, model.SerializeToString())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save(insert_qdq(prepare(load_model(Path(spec.model_path))), table, scheme), path)
     return path
 
 
