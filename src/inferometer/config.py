@@ -185,7 +185,11 @@ def parse(schema: type[T], content: Mapping[str, Any], where: str) -> T:
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        faults = "; ".join(_fault(schema, dict(item)) for item in error.errors())
+        found: list[dict[str, Any]] = [dict(item) for item in error.errors()]
+        inside = {tuple(item["loc"][:-1]) for item in found if item["loc"]}
+        # A list whose only entry is wrong is reported as too short as well, which it is not.
+        told = [item for item in found if not (item["type"] == "too_short" and item["loc"] in inside)]
+        faults = "; ".join(_fault(schema, item) for item in told)
         raise ConfigError(f"{where}: {faults}") from error
 
 

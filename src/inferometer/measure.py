@@ -38,6 +38,8 @@ Stamps = npt.NDArray[np.int64]
 _WINDOWS = (
     20  # pieces into which a run is cut for its interval: enough for a t-interval, few enough to be long
 )
+_MIN_SEGMENTS = 3  # whatever the time allowed: fewer calls would be an anecdote
+_MEDIAN_CALLS = 11  # a latency trial makes so many, whatever the time: from ten on there is a median
 _SEGMENTS = 6  # looks at the interval per run: the loop itself never looks
 _STEADY_MARGIN = 0.03  # relative; how far the last look may leave the range of the two before it
 _MIN_LOOK_S = 0.1
@@ -172,16 +174,17 @@ def measure_throughput(session: Session, batch: int, settings: MeasureSection) -
     while True:
         segments.append(run_segment(session, slots, length_s, min_calls if slots > 1 else 1))
         measurement = Measurement(warmup, tuple(segments), batch, slots)
-        if len(segments) >= 3 and _tight(measurement, settings.interval):
-            return measurement
-        if len(segments) == _MAX_SEGMENTS or time.monotonic() + length_s / 2 > end:
+        if len(segments) < _MIN_SEGMENTS:
+            continue
+        over = len(segments) == _MAX_SEGMENTS or time.monotonic() + length_s / 2 > end
+        if over or _tight(measurement, settings.interval):
             return measurement
 
 
 def measure_latency(session: Session, batch: int, settings: MeasureSection) -> Measurement:
-    """Warm up, then one request at a time, on slot 0, for ``max_s`` seconds."""
+    """Warm up, then one request at a time, on slot 0, for ``max_s`` seconds and at least 11 calls."""
     warmup = warm_up(session, 1, settings.warmup_max_s)
-    segment = run_segment(session, 1, settings.max_s, min_calls=5)
+    segment = run_segment(session, 1, settings.max_s, min_calls=_MEDIAN_CALLS)
     return Measurement(warmup, (segment,), batch, 1)
 
 

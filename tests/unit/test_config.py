@@ -77,6 +77,14 @@ def test_faults_are_one_line_that_names_them(tmp_path: Path, text: str, expected
     assert caught.value.exit_code == 2
 
 
+def test_one_wrong_entry_is_one_fault(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_study(study_file(tmp_path, "models: [a]\nbatches: [0]\n"))
+    assert str(caught.value).endswith(
+        "study.yaml: batches.0: input should be greater than or equal to 1 (got 0)"
+    )
+
+
 def test_missing_and_binary_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         load_study(tmp_path / "none.yaml")

@@ -145,6 +145,10 @@ def test_one_long_call_is_all_there_is() -> None:
 def test_measuring_stops_at_the_interval_asked_for_or_at_the_time() -> None:
     tight = measure_throughput(Sleeper(0.01), 1, MeasureSection(max_s=1.2, interval=0.5, warmup_max_s=0.5))
     assert len(tight.segments) == 3
+    hurried = measure_throughput(
+        Sleeper(0.02), 1, MeasureSection(max_s=0.001, interval=0.5, warmup_max_s=0.001)
+    )
+    assert len(hurried.segments) == 3
     loose = measure_throughput(Sleeper(0.01), 1, MeasureSection(max_s=0.6, interval=1e-9, warmup_max_s=0.1))
     assert len(loose.segments) > 3
     rate = throughput_of(tight).images_per_s
@@ -156,6 +160,9 @@ def test_latency_counts_from_submission_with_one_request_at_a_time() -> None:
     measurement = measure_latency(session, 1, MeasureSection(max_s=0.3, warmup_max_s=0.1))
     assert {slot for _, slot in session.log} == {0}
     result = latency_of(measurement)
+    few = measure_latency(Sleeper(0.002), 1, MeasureSection(max_s=0.001, warmup_max_s=0.001))
+    assert latency_of(few).n == 11
+    assert latency_of(few).p50 is not None
     assert result.min >= 0.005
     assert result.n == measurement.segments[0].calls
 

@@ -14,7 +14,7 @@ from inferometer.analysis.grouping import PRECISION_ORDER
 from inferometer.analysis.rows import Summary
 from inferometer.analysis.summary import summarise
 from inferometer.cli.console import print_findings, print_json, print_tables
-from inferometer.cli.options import JsonOption, precisions_of, raise_failure
+from inferometer.cli.options import PREPROCESS_HELP, JsonOption, precisions_of, raise_failure
 from inferometer.cli.outcome import run_with_progress
 from inferometer.config import AccuracySection, CalibrationSection, EngineEntry, ModelEntry, Study, parse
 from inferometer.models import networks
@@ -29,7 +29,7 @@ NAME = "accuracy"
 def command(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="ONNX files, float or quantized.")],
     data: Annotated[Path, typer.Option("--data", help="labels.csv and images, or one folder per class.")],
-    preprocess: Annotated[str | None, typer.Option("--preprocess", help="A preset or a YAML file.")] = None,
+    preprocess: Annotated[str | None, typer.Option("--preprocess", help=PREPROCESS_HELP)] = None,
     engine: Annotated[str, typer.Option("--engine")] = "onnxruntime",
     precision: Annotated[
         str | None, typer.Option("--precision", help="Default: fp32, and int8 for quantized files.")
@@ -38,7 +38,10 @@ def command(
     out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Top-1 and top-5 on the same images, and paired differences; calibration images are left out."""
+    """Score models on the same images.
+
+    Top-1, top-5 and paired differences; images that served a calibration are left out.
+    """
     study = _study(models, data, preprocess, engine, precisions_of(precision) if precision else None, images)
     with tempfile.TemporaryDirectory(prefix="inferometer-accuracy-") as scratch:
         folder = out or Path(scratch)

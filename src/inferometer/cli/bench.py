@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from inferometer.cli.console import note, print_findings, print_json, print_tables
-from inferometer.cli.options import JsonOption, batches_of, exit_code_of, precisions_of
+from inferometer.cli.options import PREPROCESS_HELP, JsonOption, batches_of, exit_code_of, precisions_of
 from inferometer.cli.outcome import run_with_progress, summary_of
 from inferometer.config import (
     AccuracySection,
@@ -19,9 +19,11 @@ from inferometer.config import (
     Study,
     parse,
 )
+from inferometer.records import Record
 from inferometer.report.tables import result_tables
 
 NAME = "bench"
+_NOT_KEPT = "records and raw time stamps were not kept: give --out DIR"
 
 
 def command(
@@ -30,9 +32,16 @@ def command(
     ],
     engine: Annotated[str, typer.Option("--engine")] = "onnxruntime",
     device: Annotated[str | None, typer.Option("--device", help="Default: the engine's first.")] = None,
-    precision: Annotated[str, typer.Option("--precision", help="Such as fp32,int8.")] = "fp32",
+    precision: Annotated[
+        str, typer.Option("--precision", help="Of fp32, int8; several with commas.")
+    ] = "fp32",
     batch: Annotated[str, typer.Option("--batch", help="Such as 1,8,32.")] = "1,8",
-    seconds: Annotated[float, typer.Option("--seconds", help="At most, per trial.")] = 5.0,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--seconds", help="Longest measurement of a trial; warm-up takes at most as long again."
+        ),
+    ] = 5.0,
     repeats: Annotated[
         int, typer.Option("--repeats", help="Processes per point; 1 supports no verdict.")
     ] = 3,
@@ -40,12 +49,15 @@ def command(
         Path | None, typer.Option("--data", help="Labelled images: calibrate on a part, score the rest.")
     ] = None,
     preprocess: Annotated[
-        str | None, typer.Option("--preprocess", help="A preset or a YAML file; wanted with --data.")
+        str | None, typer.Option("--preprocess", help=f"{PREPROCESS_HELP} Wanted with --data.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure throughput and latency of one model; INT8 without --data is calibrated on synthetic input."""
+    """Measure the speed of one model.
+
+    Throughput by batch, and latency. INT8 without --data is calibrated on synthetic input: for speed alone.
+    """
     study = parse(
         Study,
         {
@@ -65,7 +77,8 @@ def command(
         folder = out or Path(scratch)
         records = run_with_progress(study, folder).records
         if as_json:
-            print_json({"records": [record.model_dump(mode="json", by_alias=True) for record in records]})
+            shown = records if out else [_without_sidecars(record) for record in records]
+            print_json({"records": [record.model_dump(mode="json", by_alias=True) for record in shown]})
         else:
             summary = summary_of(folder)
             print_tables(result_tables(summary))
@@ -73,4 +86,11 @@ def command(
             if out:
                 note(f"records: {out / 'records.jsonl'}")
                 note(f"a page of them: inferometer report {out} --html report.html")
+            else:
+                note(_NOT_KEPT)
     return exit_code_of(records)
+
+
+def _without_sidecars(record: Record) -> Record:
+    missing = record.missing | {"sidecars": _NOT_KEPT}
+    return record.model_copy(update={"sidecars": (), "missing": missing})

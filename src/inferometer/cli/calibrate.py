@@ -10,7 +10,7 @@ import typer
 
 from inferometer import registry
 from inferometer.cli.console import note, print_json, print_line
-from inferometer.cli.options import JsonOption, raise_failure
+from inferometer.cli.options import PREPROCESS_HELP, JsonOption, raise_failure
 from inferometer.cli.outcome import run_with_progress
 from inferometer.config import CalibrationSection, EngineEntry, ModelEntry, Study, parse
 from inferometer.contracts import QdqScheme
@@ -31,7 +31,7 @@ def command(
     model: Annotated[Path, typer.Argument(help="An FP32 ONNX file.")],
     out: Annotated[Path, typer.Option("--out", help="The QDQ file; its table lies beside it.")],
     data: Annotated[Path | None, typer.Option("--data", help="Images; labels are not used.")] = None,
-    preprocess: Annotated[str | None, typer.Option("--preprocess", help="A preset or a YAML file.")] = None,
+    preprocess: Annotated[str | None, typer.Option("--preprocess", help=PREPROCESS_HELP)] = None,
     images: Annotated[int, typer.Option("--images", help="How many choose the ranges.")] = 1250,
     split: Annotated[str, typer.Option("--split", help="first, even, or a file of names.")] = "first",
     method: Annotated[str, typer.Option("--method", help="kl or minmax.")] = "kl",
@@ -40,7 +40,10 @@ def command(
     seed: Annotated[int, typer.Option("--seed", help="Orders the images.")] = 0,
     as_json: JsonOption = False,
 ) -> int:
-    """Choose activation ranges on images (or take a table) and write the quantized model."""
+    """Quantize an FP32 model to INT8.
+
+    Chooses activation ranges on images, or takes them from a table, and writes the form that an engine wants.
+    """
     if (data is None) == (table is None):
         raise ConfigError("calibrate: give either --data DIR (images) or --table FILE (ranges chosen before)")
     if str(model) in networks.names() and not model.exists():

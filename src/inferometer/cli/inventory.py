@@ -12,15 +12,20 @@ NAME = "inventory"
 
 
 def command(as_json: JsonOption = False) -> int:
-    """Show this machine's facts; what is not known comes with its reason."""
+    """Show what this machine is.
+
+    As every record says it; what is not known comes with its reason.
+    """
     facts = inventory().model_dump(mode="json")
     if as_json:
         print_json(facts)
         return 0
     missing = facts.pop("missing", {})
-    for name, value in _flat(facts):
+    for name, value in _flat({key: value for key, value in facts.items() if key not in missing}):
         shown = value if value is not None else f"not known: {missing.get(name, 'it was not told')}"
         print_line(f"{name:36} {shown}")
+    for name in facts.keys() & missing.keys():
+        print_line(f"{name:36} not known: {missing[name]}")
     return 0
 
 

@@ -25,11 +25,27 @@ def list_models(as_json: JsonOption = False) -> int:
     if as_json:
         print_json([asdict(item) for item in known])
         return 0
-    for item in known:
-        print_line(
-            f"{item.name:10} {item.input_size} px  {item.published_parameters:7.2f} M parameters  "
-            f"{item.published_macs:6.3f} G MACs  {item.preprocess}"
+    names = ("network", "input", "parameters", "MACs", "preprocess")
+    units = (None, "pixels", "published, M", "published, G", None)
+    rows = tuple(
+        tuple(
+            Cell(text, text)
+            for text in (
+                item.name,
+                str(item.input_size),
+                f"{item.published_parameters_m:.2f}",
+                f"{item.published_macs_g:.3f}",
+                item.preprocess,
+            )
         )
+        for item in known
+    )
+    right = {"input", "parameters", "MACs"}
+    columns = tuple(
+        Column(name, unit, "right" if name in right else "left")
+        for name, unit in zip(names, units, strict=True)
+    )
+    print_tables([Table("networks", "Built-in networks, with random weights", columns, rows)])
     return 0
 
 
@@ -61,10 +77,14 @@ def export(
     name: Annotated[str, typer.Argument(help="A built-in network.")],
     file: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
     seed: Annotated[int, typer.Option("--seed", help="Of the weights.")] = 0,
+    as_json: JsonOption = False,
 ) -> int:
     """Write a built-in network, with seeded weights, as an ONNX file."""
     networks.export(name, file, seed=seed)
-    print_line(f"wrote {file}")
+    if as_json:
+        print_json({"network": name, "file": str(file), "seed": seed})
+    else:
+        print_line(f"wrote {file}")
     return 0
 
 

@@ -8,11 +8,13 @@ from typing import Annotated, cast, get_args
 import typer
 
 from inferometer import errors
+from inferometer.data.preprocess import PRESETS
 from inferometer.errors import ConfigError, InferometerError, nearest
 from inferometer.records import Precision, Record
 
 __all__ = [
     "FAILED_TRIALS",
+    "PREPROCESS_HELP",
     "JsonOption",
     "batches_of",
     "exit_code_of",
@@ -21,6 +23,8 @@ __all__ = [
 ]
 
 FAILED_TRIALS = 9
+
+PREPROCESS_HELP = f"{', '.join(sorted(PRESETS))}, or a YAML file."
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")

@@ -20,14 +20,16 @@ def command(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """List the published studies, or show the points of one."""
+    """Show published studies.
+
+    Lists them, or the points of one.
+    """
     if name is None:
         return _list(as_json)
     study = published.load(name)
     if as_json:
         print_json(study.model_dump(mode="json"))
         return 0
-    print_line(f"{study.title} ({study.date or 'no date'})")
     print_tables([_table(study)])
     return 0
 
@@ -54,10 +56,10 @@ def _table(study: published.PublishedStudy) -> Table:
 
     return Table(
         id="published",
-        title=study.platform or study.title,
+        title=f"{study.title} ({study.date})" if study.date else study.title,
         columns=(*columns, Column("relative to")) if relative else tuple(columns),
         rows=tuple(cells(point) for point in study.points),
-        note=study.engine,
+        note=". ".join(fact for fact in (study.platform, study.engine) if fact) or None,
     )
 
 

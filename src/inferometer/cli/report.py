@@ -26,7 +26,10 @@ def command(
     csv: Annotated[Path | None, typer.Option("--csv", help="Write one line per record.")] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show what a study found; reads the store alone."""
+    """Show what a study found.
+
+    Reads the store alone: tables here, and on request a page, charts and CSV.
+    """
     contents = read_store(folder)
     summary = summary_of(folder)
     if contents.fragments:

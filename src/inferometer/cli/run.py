@@ -33,7 +33,10 @@ def command(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Run a study, or go on with it: trials that have a record are not run again."""
+    """Run a study, or go on with it.
+
+    Trials that have a record are not run again.
+    """
     study = load_study(study_file)
     budget_s = duration_s(budget) if budget else None
     outcome = run_to_report(study, out, budget_s=budget_s, retry=_statuses(retry), as_json=as_json)
@@ -57,6 +60,8 @@ def run_to_report(
     except KeyboardInterrupt:
         note(f"interrupted: what was finished is kept in {out}, the same command goes on from there")
         raise
+    if outcome.run == 0 and not outcome.remaining:
+        note(f"nothing was run: all {len(outcome.records)} trials have their record in {out}")
     summary = summary_of(out)
     report = out / "report.html"
     write_html(summary, outcome.records, report)

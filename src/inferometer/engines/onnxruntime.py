@@ -85,9 +85,7 @@ class OnnxRuntimeEngine:
             weight_bits=7 if saturates else 8,
             weight_per_channel=True,
             bias="int32",
-            reason="no VNNI here: 8-bit weights would saturate in int16, so weights have 7 bits"
-            if saturates
-            else None,
+            reason="without VNNI 8-bit products would saturate in int16" if saturates else None,
         )
 
     def load(

@@ -38,7 +38,7 @@ class Planned:
     """One trial; ``refused`` (a status and its reason) means it is recorded without being run."""
 
     spec: TrialSpec
-    refused: tuple[Literal["unsupported", "failed"], str] | None = None
+    refused: tuple[Literal["unsupported", "failed", "skipped"], str] | None = None
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def plan_trials(resolved: Resolved, tables: Mapping[str, CalibratedModel]) -> li
         planned += [trial for series in rounds for trial in series]
     exclude = _calibrated_on(resolved, tables)
     for model in resolved.models:
-        if model.accuracy is not None and not model.seeded:
+        if model.accuracy is not None:
             for entry in resolved.engines:
                 if not entry.engine.computes:
                     continue
@@ -145,6 +145,10 @@ def _accuracy(
     )
     batch = model.fixed_batch or FORWARD_BATCH
     spec = _spec(resolved, model, entry, "accuracy", precision, batch, 0, accuracy=task)
+    if model.seeded:
+        return Planned(
+            spec, ("skipped", "the weights of this network are random: its accuracy means nothing")
+        )
     return _with_table(spec, model, entry, calibrated)
 
 

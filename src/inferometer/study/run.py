@@ -24,9 +24,16 @@ __all__ = ["StudyRun", "run_study"]
 
 @dataclass(frozen=True)
 class StudyRun:
-    """What a call of ``run_study`` leaves: the study's final records, and how many trials remain."""
+    """What a call of ``run_study`` leaves.
+
+    Attributes:
+        records: The folder's final records.
+        run: How many of them this call added.
+        remaining: Planned trials without a final record.
+    """
 
     records: tuple[Record, ...]
+    run: int
     remaining: int
 
 
@@ -71,6 +78,7 @@ class _Runner:
     ) -> None:
         self._store, self._watcher, self._study, self._retry = store, watcher, study, retry
         self._deadline = None if budget_s is None else time.monotonic() + budget_s
+        self._added = 0
         self._longest_s: dict[str, float] = {}
         self._environment = inventory().model_dump(mode="json")  # for trials that no worker lived to describe
         contents: Contents = store.read()
@@ -91,7 +99,7 @@ class _Runner:
     def summary(self, planned: Sequence[Planned]) -> StudyRun:
         """The study's records so far."""
         remaining = sum(item.spec.id not in self._final for item in planned)
-        return StudyRun(self._store.read().records, remaining)
+        return StudyRun(self._store.read().records, self._added, remaining)
 
     def _jobs(self, planned: Sequence[Planned]) -> Iterator[list[Planned]]:
         """Trials that share a worker: one each, or the batches of a series."""
@@ -167,6 +175,7 @@ class _Runner:
         record = self._made(finished)
         self._store.append(record)
         self._final[record.id] = record
+        self._added += 1
         kind = record.trial.kind
         self._longest_s[kind] = max(self._longest_s.get(kind, 0.0), finished.wall_s)
         self._watcher.finished(finished.spec, record.status, record.reason)

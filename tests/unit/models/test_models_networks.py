@@ -55,8 +55,8 @@ def test_counts_are_as_published(name: str) -> None:
     assert f"{summary.published_parameters / 1e6:.2f}" == parameters
     assert summary.macs is not None
     assert f"{summary.macs / 1e9:.{len(macs.split('.')[1])}f}" == macs
-    assert f"{network(name).published_parameters:.2f}" == parameters
-    assert network(name).published_macs == float(macs)
+    assert f"{network(name).published_parameters_m:.2f}" == parameters
+    assert network(name).published_macs_g == float(macs)
 
 
 @pytest.mark.parametrize("name", list(PRINTED))

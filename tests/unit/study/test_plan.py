@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 import pytest
+from PIL import Image
 
 from inferometer.config import Study, parse
 from inferometer.errors import ConfigError
@@ -88,6 +89,16 @@ def test_two_models_of_one_name_are_refused(mini: Path, other: Path, tmp_path: P
     entries = [str(mini), {"model": str(other), "name": "mini"}]
     with pytest.raises(ConfigError, match="two models are called 'mini'"):
         planned(tmp_path, entries)
+
+
+def test_the_accuracy_of_random_weights_is_refused_with_the_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "images" / "0"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(folder / "a.png")
+    content = {"models": ["googlenet"], "kinds": [], "accuracy": {"data": str(folder.parent)}}
+    pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
+    (only,) = plan_trials(resolve(parse(Study, content, "test"), tmp_path), {})
+    assert only.refused == ("skipped", "the weights of this network are random: its accuracy means nothing")
 
 
 def test_int8_without_a_calibration_is_a_fault_that_names_it(mini: Path, tmp_path: Path) -> None:

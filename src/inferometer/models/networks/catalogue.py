@@ -32,15 +32,15 @@ class Network:
         input_size: Height and width of the input, in pixels.
         preprocess: Name of the preprocessing preset that its published weights were trained for.
         classes: Number of logits; ILSVRC-2012 classes in the order of their WordNet identifiers.
-        published_parameters: In millions, at the precision usually printed.
-        published_macs: Multiply-accumulates per image, in thousands of millions, likewise.
+        published_parameters_m: In millions, at the precision usually printed.
+        published_macs_g: Multiply-accumulates per image, in thousands of millions, likewise.
     """
 
     name: str
     input_size: int
     preprocess: str
-    published_parameters: float
-    published_macs: float
+    published_parameters_m: float
+    published_macs_g: float
     classes: int = CLASSES
 
 
