@@ -17,6 +17,7 @@ from inferometer.errors import ConfigError, nearest
 from inferometer.records import Frozen, Precision
 
 __all__ = [
+    "SPLIT_RULES",
     "AccuracySection",
     "CalibrationSection",
     "EngineEntry",
@@ -30,10 +31,15 @@ __all__ = [
     "read_yaml",
 ]
 
-Positive = Annotated[int, Field(ge=1, strict=True)]
+Positive = Annotated[int, Field(ge=1, le=2**62, strict=True)]
+Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+Repeats = Annotated[int, Field(ge=1, le=1000, strict=True)]
+Option = str | int | float | bool | None
 Seconds = Annotated[float, Field(gt=0)]
 
 # Sections of the study file that DESIGN knows and this version does not run yet.
+_MAX_NODES = 100_000
+SPLIT_RULES = frozenset({"first", "even"})
 _NOT_YET = {"power", "launch", "loadgen"}
 
 T = TypeVar("T", bound=BaseModel)
@@ -44,7 +50,7 @@ class EngineEntry(Frozen):
 
     engine: str
     device: str | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Option] = Field(default_factory=dict)
 
 
 class CalibrationSection(Frozen):
@@ -107,10 +113,10 @@ class Study(Frozen):
     models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
     engines: Annotated[tuple[EngineEntry, ...], Field(min_length=1)] = (EngineEntry(engine="onnxruntime"),)
     precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] = ("fp32",)
-    batches: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1, 8, 32)
+    batches: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 8, 32)
     ranks: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
     copies: Literal["included", "excluded"] = "included"
-    repeats: Positive = 3
+    repeats: Repeats = 3
     calibration: CalibrationSection | None = None
     accuracy: AccuracySection | None = None
     measure: MeasureSection = MeasureSection()
@@ -118,7 +124,7 @@ class Study(Frozen):
     kinds: tuple[Literal["throughput", "latency"], ...] = ("throughput", "latency")
     input: Literal["synthetic"] = "synthetic"
     isolation: Literal["trial", "series"] = "trial"
-    threads: Positive | None = None
+    threads: Count | None = None
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
 
     @field_validator("models", mode="before")
@@ -166,11 +172,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: The file is unreadable, not YAML, or no mapping.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+        text = path.read_text(encoding="utf-8")
+        _check_size(yaml.compose(text, Loader=yaml.SafeLoader), {})
+        content = yaml.load(text, Loader=_UniqueKeys)
     except OSError as error:
         raise ConfigError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: is nested too deep") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: wants a mapping of keys to values at its top")
     return content
@@ -218,6 +228,10 @@ def _fault(schema: type[BaseModel], item: Mapping[str, Any]) -> str:
     if item["type"] == "literal_error":
         known = re.findall(r"'([^']*)'", str(item["ctx"]["expected"]))
         return f"{place}: {item['input']!r} is not known{nearest(str(item['input']), known)}"
+    if item["type"] in ("tuple_type", "list_type"):
+        return f"{place}: wants a list, such as [{item['input']}]"
+    if item["type"] in ("dict_type", "model_type", "model_attributes_type"):
+        return f"{place}: wants a mapping of keys to values (got {item['input']!r})"
     if item["type"] == "missing":
         return f"{place!r} is missing"
     message = str(item["msg"]).removeprefix("Value error, ")
@@ -257,7 +271,7 @@ def _paths_from(study: Study, folder: Path) -> Study:
     def calibration(section: CalibrationSection | None) -> CalibrationSection | None:
         if section is None:
             return None
-        split = section.split if section.split in ("first", "even") else place(section.split)
+        split = section.split if section.split in SPLIT_RULES else place(section.split)
         return section.model_copy(update={"data": place(section.data), "split": split})
 
     def accuracy(section: AccuracySection | None) -> AccuracySection | None:
@@ -282,12 +296,26 @@ def _paths_from(study: Study, folder: Path) -> Study:
     )
 
 
+def _check_size(node: yaml.Node | None, known: dict[int, int]) -> int:
+    """Nodes below ``node`` with every alias written out; refuses what would grow without bound."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        children = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+        known[id(node)] = 1 + sum(_check_size(child, known) for child in children)
+        if known[id(node)] > _MAX_NODES:
+            raise yaml.YAMLError(f"with its aliases written out it has more than {_MAX_NODES} entries")
+    return known[id(node)]
+
+
 class _UniqueKeys(yaml.SafeLoader):
     """SafeLoader that refuses a key that stands twice in one mapping."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             key = self.construct_object(key_node, deep=deep)
             if isinstance(key, str) and key in seen:
                 raise yaml.constructor.ConstructorError(

@@ -46,7 +46,9 @@ FINAL_STATUSES: frozenset[str] = frozenset(
 class Frozen(BaseModel):
     """Base of all data that is read from files: immutable, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), populate_by_name=True, allow_inf_nan=False
+    )
 
 
 class Trial(Frozen):

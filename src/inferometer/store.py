@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import signal
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -106,11 +107,12 @@ class Store:
         path = self.folder / RECORDS
         line = record.model_dump_json(by_alias=True).encode() + b"\n"
         try:
-            with _uninterrupted(), path.open("ab") as file:
+            with _uninterrupted(), path.open("ab", buffering=0) as file:
                 before = file.tell()
+                rest = memoryview((b"" if _ends_whole(path) else b"\n") + line)
                 try:
-                    file.write((b"" if _ends_whole(path) else b"\n") + line)
-                    file.flush()
+                    while rest:
+                        rest = rest[file.write(rest) :]
                     os.fsync(file.fileno())
                 except OSError:
                     os.ftruncate(file.fileno(), before)
@@ -171,6 +173,8 @@ def read_store(folder: Path) -> Contents:
         except ValueError:
             fragments += 1
             continue
+        except RecursionError as error:
+            raise StoreError(f"{path}, line {number}: no record: it is nested too deep") from error
         lines.append(_record(content, f"{path}, line {number}"))
     final: dict[str, Record] = {}
     for record in lines:
@@ -192,6 +196,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         StoreError: It could not be written; nothing is left behind.
     """
+    path = path.resolve()  # a link stays a link
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path}: is no ordinary file, so it is not replaced: give another path")
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -236,9 +243,12 @@ def read_per_image(folder: Path, record: Record) -> PerImage | None:
         raise StoreError(f"{path}: a record names it, but: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != sidecar.sha256:
         raise StoreError(f"{path}: its content is not what the record names (SHA-256 differs)")
-    with np.load(BytesIO(content), allow_pickle=False) as data:
-        hashes: Sequence[str] = [row.tobytes().hex() for row in data["hashes"]]
-        return PerImage(tuple(hashes), data["labels"].astype(np.int64), data["top"].astype(np.int64))
+    try:
+        with np.load(BytesIO(content), allow_pickle=False) as data:
+            hashes: Sequence[str] = [row.tobytes().hex() for row in data["hashes"]]
+            return PerImage(tuple(hashes), data["labels"].astype(np.int64), data["top"].astype(np.int64))
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise StoreError(f"{path}: no per-image outcome: {error}") from error
 
 
 @contextlib.contextmanager

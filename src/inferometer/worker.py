@@ -7,6 +7,7 @@ object a line; what a vendor's library prints goes where it will.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -14,7 +15,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,6 @@ def main(arguments: list[str]) -> int:
     try:
         probe = machine_probe()
         for spec in job.trials:
-            _bound_memory(spec.limits.memory_bytes)
             outcome, probe = run_trial(spec, _say, probe)
             write_atomically(result_path(spec), outcome.model_dump_json().encode())
     except StoreError as error:
@@ -76,7 +76,8 @@ def run_trial(
     """
     state_before = state()
     try:
-        outcome = _by_kind(spec, progress)
+        with _bounded_memory(spec.limits.memory_bytes):
+            outcome = _by_kind(spec, progress)
     except OutOfMemory as error:
         outcome = _broken("out_of_memory", error)
     except MemoryError as error:
@@ -128,11 +129,19 @@ def _die_with(parent: int) -> None:
         sys.exit(1)
 
 
-def _bound_memory(limit: int | None) -> None:
-    """Bound this process's private writable memory (RLIMIT_DATA: heap and anonymous mappings)."""
+@contextlib.contextmanager
+def _bounded_memory(limit: int | None) -> Iterator[None]:
+    """Bound this process's private writable memory (RLIMIT_DATA: heap and anonymous mappings) meanwhile.
+
+    The machine probe, which takes memory of its own, is not part of the trial and stays outside.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if limit is not None:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _say(done: int, of: int) -> None:

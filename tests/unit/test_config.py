@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.config import Study, duration_s, load_study, parse
+from inferometer.config import Study, duration_s, load_study, parse, read_yaml
 from inferometer.errors import ConfigError
 
 
@@ -62,6 +62,10 @@ def test_relative_paths_start_at_the_file(tmp_path: Path) -> None:
         ("models: [a]\nname: a/b\n", "name:"),
         ("models: [a]\nmodels: [b]\n", "the key 'models' stands twice"),
         ("- a\n", "wants a mapping"),
+        ("models: googlenet\n", "models: wants a list, such as [googlenet]"),
+        ("models: [a]\nmeasure: 3\n", "measure: wants a mapping"),
+        ("models: [a]\nrepeats: 1000000000\n", "repeats:"),
+        ("models: [a]\nengines: [{engine: null, options: {threads: 2020-01-01}}]\n", "engines.0"),
         ("models: [a\n", "not YAML"),
         ("models: [a]\nmeasure: {interval: .nan}\n", "measure.interval"),
     ],
@@ -83,6 +87,19 @@ def test_one_wrong_entry_is_one_fault(tmp_path: Path) -> None:
     assert str(caught.value).endswith(
         "study.yaml: batches.0: input should be greater than or equal to 1 (got 0)"
     )
+
+
+def test_aliases_and_merges_work_and_cannot_explode(tmp_path: Path) -> None:
+    merged = "base: &b {max_s: 3}\n"
+    path = study_file(tmp_path, f"{merged}x: {{<<: *b, interval: 0.1}}\n")
+    assert read_yaml(path)["x"] == {"max_s": 3, "interval": 0.1}
+    levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 10))
+    path = study_file(tmp_path, f"l0: &l0 [x]\n{levels}")
+    with pytest.raises(ConfigError, match="more than 100000 entries"):
+        read_yaml(path)
+    path = study_file(tmp_path, "models: " + "[" * 3000 + "]" * 3000)
+    with pytest.raises(ConfigError, match="nested too deep"):
+        read_yaml(path)
 
 
 def test_missing_and_binary_files(tmp_path: Path) -> None:

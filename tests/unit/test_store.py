@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import multiprocessing
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,6 +145,56 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "records.jsonl").read_bytes() == before
     assert not (tmp_path / "report.html").exists()
     assert not list(tmp_path.glob(".report.html*"))
+
+
+def test_a_short_write_and_a_full_disk_leave_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_store(tmp_path, "s") as store:
+        store.append(record(1))
+        before = (tmp_path / "records.jsonl").read_bytes()
+        whole = Path.open
+        monkeypatch.setattr(
+            Path,
+            "open",
+            lambda path, mode, buffering=-1: Filling(path, "a") if mode == "ab" else whole(path, mode),
+        )
+        with pytest.raises(StoreError, match="No space left on device"):
+            store.append(record(2))
+    assert (tmp_path / "records.jsonl").read_bytes() == before
+
+
+class Filling(io.FileIO):
+    """A file on a disk with room for 64 more bytes."""
+
+    room = 64
+
+    def write(self, content: Any) -> int:  # type: ignore[override]
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = super().write(bytes(content)[: self.room])
+        self.room -= written
+        return written
+
+
+def test_links_stay_links_and_devices_stay_devices(tmp_path: Path) -> None:
+    (tmp_path / "real.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    write_atomically(tmp_path / "link.csv", b"new")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="is no ordinary file"):
+        write_atomically(tmp_path / "pipe", b"x")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+    content = json.loads(record(1).model_dump_json(by_alias=True))
+    for wall in ("NaN", "1e999"):
+        with open_store(tmp_path, "s"):
+            text = json.dumps(content | {"wall_s": 12345}).replace("12345", wall)
+            (tmp_path / "records.jsonl").write_text(text + "\n")
+        with pytest.raises(StoreError, match="wall_s: input should be a finite number"):
+            read_store(tmp_path)
 
 
 def test_per_image_outcomes_come_back_and_a_changed_sidecar_is_noticed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from inferometer.analysis.findings import pair_text
 from inferometer.analysis.rows import MachineChange, Setup, Summary
-from inferometer.analysis.speed import MIN_MAC_SHARE
+from inferometer.analysis.speed import MIN_MAC_SHARE, timed_calls
 from inferometer.analysis.wording import (
     count,
     joined,
@@ -20,9 +20,13 @@ from inferometer.records import Record
 __all__ = ["cautions"]
 
 _SHOWN = 4
+_ADVICE = "Stop other programs and measure again."
 
 DISTURBING_SHARE = 0.1
 """Share of the usable cores from which load by other processes is said. Source: chosen."""
+
+FEW_CALLS = 10
+"""A throughput trial that timed fewer calls than this is told of. Source: chosen."""
 
 
 def cautions(summary: Summary, records: Sequence[Record]) -> tuple[str, ...]:
@@ -32,6 +36,7 @@ def cautions(summary: Summary, records: Sequence[Record]) -> tuple[str, ...]:
         _machine,
         _load_by_others,
         _few_repeats,
+        _few_calls,
         _repeated_twice,
         _synthetic_calibration,
         _not_at_precision,
@@ -60,13 +65,14 @@ def _mixed_origin(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
 def _machine(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
     change = summary.machine_change
     if change is not None and change.changed:
-        yield f"The machine changed while it was measured: {_probe(change)}."
+        advice = f" {_ADVICE}" if change.change is not None else ""
+        yield f"The machine changed while it was measured: {_probe(change)}.{advice}"
     judged = [one.verdict for one in summary.speed_ups if one.p is not None]
     lost = judged.count("inconclusive: machine changed")
     if lost:
         yield (
             f"{count(lost)} of {plural(len(judged), 'ratio')} {'is' if lost == 1 else 'are'} inconclusive:"
-            " the machine's own probe differed too much between the two sides."
+            f" the machine's own probe differed too much between the two sides. {_ADVICE}"
         )
     timed = [r for r in records if r.status == "ok" and r.trial.kind in ("throughput", "latency")]
     blind = sum(record.probe is None for record in timed)
@@ -102,7 +108,7 @@ def _probe(change: MachineChange) -> str:
     return (
         f"the medians of its {change.probe} probe per round of repeats ranged from"
         f" {significant(change.low / 1e9)} to {significant(change.high / 1e9)} GB/s,"
-        f" {percent(change.change, 0)} apart where {percent(change.limit, 0)} is borne"
+        f" {percent(change.change, 0)} apart where more than {percent(change.limit, 0)} counts as a change"
     )
 
 
@@ -112,6 +118,17 @@ def _few_repeats(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
         yield (
             f"{plural(single, 'throughput row')} {'rests' if single == 1 else 'rest'} on one repeat: the"
             " interval shown is that run's own and supports no verdict. Use two repeats or more."
+        )
+
+
+def _few_calls(_: Summary, records: Sequence[Record]) -> Iterable[str]:
+    ran = [calls for one in records if one.status == "ok" and (calls := timed_calls(one)) is not None]
+    few = sum(calls < FEW_CALLS for calls in ran)
+    if few:
+        yield (
+            f"{count(few)} of {plural(len(ran), 'throughput trial')} timed fewer than ten calls"
+            f" (least {count(min(ran))}): measure longer (measure.max_s) before relying on"
+            f" {'it' if few == 1 else 'them'}."
         )
 
 
@@ -160,17 +177,25 @@ def _weak_int8(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
         for row in summary.throughput
         if row.setup.precision == "int8" and row.setup.device == "cpu" and row.repeats
     }
-    for index in sorted(on_cpu):
-        if summary.machines[index].int8_dot is False:
-            yield (
-                f"This CPU ({summary.machines[index].title}) has no INT8 dot-product instruction:"
-                " on one that has it, INT8 gains more."
-            )
+    weak = [index for index in sorted(on_cpu) if summary.machines[index].int8_dot is False]
+    narrow = [row for row in summary.calibrations if row.weight_bits is not None and row.weight_bits < 8]
+    # Which machine a calibration served is not known: the two facts are one only where there is one machine.
+    explained = bool(weak) and len(summary.machines) == 1 and len({row.weight_bits for row in narrow}) == 1
+    for index in weak:
+        so = ""
+        if explained:
+            names = _list(summary.names[row.model] for row in narrow)
+            so = f", so that INT8 of {names} uses {narrow[0].weight_bits}-bit weights"
+        yield (
+            f"This CPU ({summary.machines[index].title}) has no INT8 dot-product instruction{so}:"
+            " on one that has it, INT8 gains more."
+        )
+    if explained:
+        return
     reasons: dict[str, list[str]] = defaultdict(list)
-    for row in summary.calibrations:
-        if row.weight_bits is not None and row.weight_bits < 8:
-            why = f": {row.reason}" if row.reason else ""
-            reasons[f"{row.weight_bits}-bit weights{why}"].append(summary.names[row.model])
+    for row in narrow:
+        why = f": {row.reason}" if row.reason else ""
+        reasons[f"{row.weight_bits}-bit weights{why}"].append(summary.names[row.model])
     for what, models in reasons.items():
         yield f"INT8 of {_list(models)} uses {what}."
 

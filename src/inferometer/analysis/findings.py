@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from inferometer.analysis.rows import (
     DifferenceRow,
@@ -20,6 +20,7 @@ from inferometer.analysis.wording import (
     compared,
     joined,
     milliseconds,
+    p_value,
     percent,
     plural,
     points,
@@ -62,43 +63,75 @@ def pair_text(summary: Summary, row: DifferenceRow) -> str:
 
 
 def _speed(summary: Summary) -> Iterable[Finding]:
-    """Per model, engine and device: the highest rate, and what it gained over fp32 at that batch."""
-    best: dict[tuple[object, ...], ThroughputRow] = {}
+    """Per model, engine and device: what each precision gained over fp32, or else the highest rate.
+
+    The gain is the one at the largest batch at which both ran: one chosen by its rate would be flattered.
+    """
+    rows: dict[tuple[object, ...], list[ThroughputRow]] = defaultdict(list)
     for row in summary.throughput:
-        place = _place(row.setup)
-        if row.mean is not None and (place not in best or row.mean > (best[place].mean or 0)):
-            best[place] = row
-    for place, row in best.items():
-        gains = [
-            one
-            for one in summary.speed_ups
-            if _place(one.setup) == place
-            and row.setup in (one.setup, replace(one.setup, precision=one.baseline))
-        ]
-        if gains:
-            yield _gain(summary, max(gains, key=lambda one: one.ratio))
+        if row.mean is not None:
+            rows[_place(row.setup)].append(row)
+    for place, members in rows.items():
+        largest: dict[tuple[object, ...], SpeedUp] = {}
+        for one in summary.speed_ups:
+            kind = (one.setup.precision, one.setup.variant)
+            if _place(one.setup) == place and (
+                kind not in largest or (one.setup.batch or 0) > (largest[kind].setup.batch or 0)
+            ):
+                largest[kind] = one
+        if largest:
+            yield from (_gain(summary, one) for one in largest.values())
         else:
-            text = (
-                f"{_subject(summary, row.setup)} runs fastest in {row.setup.precision.upper()} at batch"
-                f" {row.setup.batch}: {rate(row.mean or 0)} images/s{_spread(row)}."
-            )
-            yield Finding("speed", rate(row.mean or 0), text, row.record_ids)
+            yield _fastest(summary, max(members, key=lambda row: row.mean or 0))
+
+
+def _fastest(summary: Summary, row: ThroughputRow) -> Finding:
+    text = (
+        f"{_subject(summary, row.setup)} runs fastest in {row.setup.precision.upper()} at batch"
+        f" {row.setup.batch}: {rate(row.mean or 0)} images/s{_spread(row)}."
+    )
+    return Finding("speed", rate(row.mean or 0), text, row.record_ids)
 
 
 def _gain(summary: Summary, gain: SpeedUp) -> Finding:
-    means = {row.record_ids: row.mean for row in summary.throughput if row.mean is not None}
+    # Geometric means, as in the ratio, so that the two rates divide to it.
+    means = {
+        row.record_ids: statistics.geometric_mean(row.repeats) for row in summary.throughput if row.repeats
+    }
     mine, base = (means[ids] for ids in (gain.own_ids, gain.baseline_ids))
-    interval = f"95 % interval {ratio_range(*gain.interval)}" if gain.interval else ""
-    judged = gain.verdict in ("faster", "slower")
     text = (
-        f"{_subject(summary, gain.setup)}: {gain.setup.precision.upper()} is {ratio(gain.ratio)}"
-        f" {gain.baseline.upper()} at batch {gain.setup.batch} ({interval if judged else gain.verdict}):"
+        f"{_subject(summary, gain.setup)}{_settings(gain.setup)}: {_judgement(gain)}:"
         f" {rate(mine)} images/s against {rate(base)}."
     )
     if gain.mac_share is not None and gain.mac_share < MIN_MAC_SHARE:
         share = f"{percent(gain.mac_share, 0)} of its multiply-accumulates"
         text += f" Only {share} ran in {gain.setup.precision.upper()}."
-    return Finding("speed", ratio(gain.ratio), text, gain.baseline_ids + gain.own_ids, settled=judged)
+    judged = gain.verdict in ("faster", "slower")
+    figure = ratio(gain.ratio) if judged else "no verdict"
+    return Finding("speed", figure, text, gain.baseline_ids + gain.own_ids, settled=judged)
+
+
+def _judgement(gain: SpeedUp) -> str:
+    """The verdict first; the ratio leads only where there is one."""
+    own, base = gain.setup.precision.upper(), gain.baseline.upper()
+    at = f"at batch {gain.setup.batch}"
+    interval = f"95 % interval {ratio_range(*gain.interval)}" if gain.interval else ""
+    if gain.verdict in ("faster", "slower"):
+        return f"{own} is {ratio(gain.ratio)} {base} {at} ({interval})"
+    known = f"({', '.join(filter(None, (ratio(gain.ratio), interval)))})"
+    if gain.verdict == "no difference seen":
+        if gain.p is not None and gain.interval and not gain.interval[0] <= 1 <= gain.interval[1]:
+            # The interval is of this ratio alone, the verdict allows for all of them.
+            known = f"{known[:-1]}; p {p_value(gain.p)} when corrected for the number of ratios)"
+        return f"no difference seen between {own} and {base} {at} {known}"
+    if gain.verdict == "inconclusive: machine changed":
+        return f"{own} against {base} {at} is inconclusive, since the machine changed {known}"
+    return f"{own} against {base} {at} has no verdict, since one repeat supports none {known}"
+
+
+def _settings(setup: Setup) -> str:
+    """The settings that tell this row from others of its setup, in brackets."""
+    return f" ({', '.join(f'{name} {value}' for name, value in setup.variant)})" if setup.variant else ""
 
 
 def _spread(row: ThroughputRow) -> str:
@@ -111,21 +144,25 @@ def _latency(summary: Summary) -> Iterable[Finding]:
     """One sentence per model, engine and device: the median of each precision at its least batch."""
     rows: dict[tuple[object, ...], list[LatencyRow]] = defaultdict(list)
     for row in summary.latency:
-        if row.p50 is not None:
-            rows[_place(row.setup)].append(row)
+        rows[_place(row.setup)].append(row)
     for members in rows.values():
-        batch = min(row.setup.batch or 1 for row in members)
+        batch = min((row.setup.batch or 1 for row in members if row.p50 is not None), default=None)
+        if batch is None:
+            continue
         at = [row for row in members if (row.setup.batch or 1) == batch]
+        known = [(row, row.p50) for row in at if row.p50 is not None]
         what = "one image takes" if batch == 1 else f"a batch of {batch} takes"
-        parts = [
-            f"{milliseconds(row.p50)} ms in {row.setup.precision.upper()}"
-            for row in at
-            if row.p50 is not None
-        ]
-        ids = tuple(name for row in at for name in row.record_ids)
-        text = f"{_subject(summary, at[0].setup)}: {what} {joined(parts)} (median)."
-        best = min(row.p50 for row in at if row.p50 is not None)
-        yield Finding("latency", f"{milliseconds(best)} ms", text, ids)
+        parts = [f"{milliseconds(p50)} ms in {row.setup.precision.upper()}" for row, p50 in known]
+        without = list(dict.fromkeys(_without_median(row) for row in at if row.p50 is None))
+        how = "; ".join(["median", *([joined(without)] if without else [])])
+        text = f"{_subject(summary, at[0].setup)}: {what} {joined(parts)} ({how})."
+        ids = tuple(name for row, _ in known for name in row.record_ids)
+        yield Finding("latency", f"{milliseconds(min(p50 for _, p50 in known))} ms", text, ids)
+
+
+def _without_median(row: LatencyRow) -> str:
+    why = "too few calls" if row.repeats else row.status.replace("_", " ")
+    return f"{row.setup.precision.upper()}: {why}"
 
 
 def _accuracy(summary: Summary) -> Iterable[Finding]:
@@ -133,7 +170,8 @@ def _accuracy(summary: Summary) -> Iterable[Finding]:
     for row in summary.differences:
         if row.metric == "top1":
             known |= {row.setup_a, row.setup_b}
-            yield Finding("accuracy", points(row.delta), _difference(summary, row), row.record_ids)
+            text, settled = _difference(summary, row), row.verdict != "within noise"
+            yield Finding("accuracy", points(row.delta), text, row.record_ids, settled=settled)
     for one in summary.accuracy:
         if one.setup not in known and one.top1 is not None and one.images is not None:
             text = (
@@ -152,7 +190,9 @@ def _difference(summary: Summary, row: DifferenceRow) -> str:
         f" (95 % interval {points(lo)} to {points(hi)}): {row.verdict}."
     )
     if row.images_to_settle is not None:
-        sentence += f" About {_about(row.images_to_settle)} would settle it."
+        sentence += (
+            f" If the difference stays as it is, about {_about(row.images_to_settle)} would settle it."
+        )
     return sentence
 
 

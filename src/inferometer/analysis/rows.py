@@ -75,6 +75,7 @@ class ThroughputRow:
         status: ``ok`` when at least one repeat gave a rate, else that of the last repeat.
         reason: Why there is no rate, or why some repeats gave none.
         repeats: Images/s of each repeat that ran, in the order of the repeats.
+        calls: Timed calls of all these repeats together.
         mean: Arithmetic mean of ``repeats``.
         median: Their median.
         interval: Of ``ci_kind``.
@@ -92,6 +93,7 @@ class ThroughputRow:
     status: Status
     reason: str | None
     repeats: tuple[float, ...]
+    calls: int
     mean: float | None
     median: float | None
     interval: tuple[float, float] | None
@@ -339,8 +341,8 @@ class Machine:
 class Finding:
     """One computed sentence and the trials that it rests on.
 
-    ``figure`` is its one number as text, for display beside it; None when it has none. ``settled`` is
-    False for a comparison without a verdict.
+    ``figure`` is its one number as text, for display beside it, or a few words where a number would claim
+    too much; None when it has none. ``settled`` is False for a comparison without a verdict, or within noise.
     """
 
     about: Literal["speed", "latency", "accuracy", "memory"]

@@ -10,7 +10,7 @@ from inferometer.analysis.rows import LatencyRepeat, LatencyRow, Setup, Throughp
 from inferometer.records import Record
 from inferometer.stats import mean_interval
 
-__all__ = ["MIN_MAC_SHARE", "latency_row", "mac_share", "throughput_row"]
+__all__ = ["MIN_MAC_SHARE", "latency_row", "mac_share", "throughput_row", "timed_calls"]
 
 MIN_MAC_SHARE = 0.9
 """A precision that ran less of the MACs than this is marked (a fraction). Source: chosen."""
@@ -31,6 +31,7 @@ def throughput_row(setup: Setup, records: Sequence[Record]) -> ThroughputRow:
         status="ok" if rates else records[-1].status,
         reason=_reason(records, len(ran)),
         repeats=rates,
+        calls=sum(timed_calls(record) or 0 for record in ran),
         mean=statistics.fmean(rates) if rates else None,
         median=statistics.median(rates) if rates else None,
         interval=interval,
@@ -66,6 +67,13 @@ def latency_row(setup: Setup, records: Sequence[Record]) -> LatencyRow:
         calls=sum(one.n for one in repeats),
         record_ids=tuple(record.id for record in records),
     )
+
+
+def timed_calls(record: Record) -> int | None:
+    """Calls that a throughput trial timed: its images over its batch; None when it gave no rate."""
+    if record.throughput is None:
+        return None
+    return record.throughput.images // (record.trial.batch or 1)
 
 
 def mac_share(records: Sequence[Record]) -> tuple[float | None, str | None]:

@@ -14,7 +14,7 @@ from inferometer.cli.options import PREPROCESS_HELP, JsonOption, raise_failure
 from inferometer.cli.outcome import run_with_progress
 from inferometer.config import CalibrationSection, EngineEntry, ModelEntry, Study, parse
 from inferometer.contracts import QdqScheme
-from inferometer.errors import CalibrationError, ConfigError, EngineError
+from inferometer.errors import CalibrationError, ConfigError, EngineError, StoreError
 from inferometer.models import networks
 from inferometer.models.files import load as load_model
 from inferometer.models.files import save
@@ -62,8 +62,12 @@ def command(
     ranges.check_model(summary.sha256 or "")
     quantized = insert_qdq(prepare(load_model(model)), ranges, scheme)
     beside = out.with_suffix(".table.json")
-    write_atomically(beside, ranges.to_bytes())
     save(quantized, out)
+    try:
+        write_atomically(beside, ranges.to_bytes())
+    except StoreError:
+        out.unlink(missing_ok=True)  # a model without its table would be half of what was asked for
+        raise
     facts = {
         "model": str(out),
         "table": str(beside),

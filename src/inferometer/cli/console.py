@@ -23,6 +23,7 @@ from inferometer.report.width import fitted, natural_width
 from inferometer.trials.spec import TrialSpec
 
 __all__ = [
+    "Interrupted",
     "StudyProgress",
     "note",
     "print_findings",
@@ -121,6 +122,10 @@ def _print_list(console: Console, width: int | None, title: str, sentences: Sequ
             grid.add_row("-", Text(sentence))
         console.print(grid)
     console.print()
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM ended a command; the message says what is left."""
 
 
 class StudyProgress:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import os
 import signal
@@ -23,11 +25,13 @@ from inferometer.cli import (
     report,
     run,
 )
-from inferometer.errors import ConfigError, InferometerError
+from inferometer.cli.console import Interrupted
+from inferometer.errors import ConfigError, InferometerError, StoreError
 
 __all__ = ["app", "main", "run_command"]
 
 INTERRUPTED = 130
+_PIPE_CLOSED = 141  # 128 + SIGPIPE, as shells say it
 
 # The class of all usage errors; typer exports only one of its children.
 _UsageError: Any = typer.BadParameter.__base__
@@ -68,6 +72,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; every foreseen error is one line on standard error."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     signal.signal(signal.SIGTERM, _as_interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without some character is no reason to fail
     sys.exit(run_command(arguments))
 
 
@@ -76,6 +83,9 @@ def run_command(arguments: list[str] | None) -> int:
     command = typer.main.get_command(app)
     try:
         result = command.main(args=arguments, prog_name="inferometer", standalone_mode=False)
+        sys.stdout.flush()
+    except Interrupted as error:
+        return _say(str(error), INTERRUPTED)
     except InferometerError as error:
         return _say(str(error), error.exit_code)
     except _UsageError as error:
@@ -84,7 +94,13 @@ def run_command(arguments: list[str] | None) -> int:
         return _say("interrupted", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that flushing at exit is silent
-        return 1
+        return _PIPE_CLOSED
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        return _say(f"the output could not be written: {error.strerror}", StoreError.exit_code)
+    if result == INTERRUPTED:  # what a KeyboardInterrupt inside a command is turned into
+        return _say("interrupted", INTERRUPTED)
     return result if isinstance(result, int) else 0
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from inferometer.cli.console import note, print_findings, print_json, print_tables
+from inferometer.cli.console import Interrupted, note, print_findings, print_json, print_tables
 from inferometer.cli.options import JsonOption, exit_code_of
 from inferometer.cli.outcome import run_with_progress, summary_of
 from inferometer.config import Study, duration_s, load_study
@@ -57,9 +57,9 @@ def run_to_report(
     """Run a study, print its tables (or one JSON document) and write ``report.html``."""
     try:
         outcome = run_with_progress(study, out, budget_s=budget_s, retry=retry)
-    except KeyboardInterrupt:
-        note(f"interrupted: what was finished is kept in {out}, the same command goes on from there")
-        raise
+    except KeyboardInterrupt as error:
+        left = f"interrupted: what was finished is kept in {out}, the same command goes on from there"
+        raise Interrupted(left) from error
     if outcome.run == 0 and not outcome.remaining:
         note(f"nothing was run: all {len(outcome.records)} trials have their record in {out}")
     summary = summary_of(out)

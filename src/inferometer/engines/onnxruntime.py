@@ -52,6 +52,9 @@ _MAC_OPS = {
 }  # fmt: skip
 
 
+_MAX_THREADS = 4096
+
+
 class OnnxRuntimeEngine:
     """The CPU execution provider of ``onnxruntime``."""
 
@@ -100,7 +103,11 @@ class OnnxRuntimeEngine:
         if reason is not None:
             raise Unsupported(f"onnxruntime on {device} cannot run {precision}: {reason}")
         threads = options.get("threads") or usable_cores()
-        return OnnxRuntimeSession(model, batch, int(threads))
+        if not isinstance(threads, int) or not 1 <= threads <= _MAX_THREADS:
+            raise EngineError(
+                f"onnxruntime: threads: wants a whole number from 1 to {_MAX_THREADS}: {threads!r}"
+            )
+        return OnnxRuntimeSession(model, batch, threads)
 
 
 class OnnxRuntimeSession(Session):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import os
@@ -12,8 +11,9 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto, external_data_helper
 
-from inferometer.errors import ModelError, StoreError
+from inferometer.errors import ModelError
 from inferometer.models.graph import all_tensors, element_bits, is_standard
+from inferometer.store import write_atomically
 
 __all__ = ["file_sha256", "load", "one_line", "save"]
 
@@ -74,16 +74,7 @@ def save(model: ModelProto, path: str | os.PathLike[str]) -> None:
         content = model.SerializeToString()
     except (EncodeError, ValueError) as error:
         raise ModelError(f"{file}: cannot be written as one ONNX file: {one_line(error)}") from error
-    partial = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        partial.write_bytes(content)
-        partial.replace(file)
-    except OSError as error:
-        reason = error.strerror or one_line(error)
-        raise StoreError(f"{file}: cannot be written: {reason}; choose another path") from error
-    finally:
-        with contextlib.suppress(OSError):  # gone already when all went well; this is for Ctrl-C too
-            partial.unlink()
+    write_atomically(file, content)
 
 
 def file_sha256(path: str | os.PathLike[str], model: ModelProto | None = None) -> str:
@@ -126,6 +117,8 @@ def one_line(error: Exception) -> str:
 def _parse(file: Path) -> ModelProto:
     if file.is_dir():
         raise ModelError(f"{file}: a folder, not an ONNX file; name the .onnx file inside it")
+    if file.exists() and not file.is_file():
+        raise ModelError(f"{file}: no ordinary file, so no ONNX file")
     try:
         content = file.read_bytes()
     except FileNotFoundError as error:

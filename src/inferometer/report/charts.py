@@ -6,17 +6,17 @@ without data is not made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 
-from inferometer.analysis.grouping import PRECISION_ORDER
-from inferometer.analysis.rows import DifferenceRow, LatencyRow, Setup, SpeedUp, Summary, ThroughputRow
+from inferometer.analysis.rows import DifferenceRow, LatencyRow, SpeedUp, Summary, ThroughputRow
 from inferometer.analysis.wording import milliseconds, percent, points, rate, ratio
+from inferometer.report.encodings import Data, Encodings, Panels, Rows
 from inferometer.report.tables import Table, table_of
-from inferometer.report.theme import DASHES, LIGHT, PRECISION_COLOURS, SHAPES, chart_config
+from inferometer.report.theme import DASHES, LIGHT, chart_config
 
 __all__ = ["Chart", "charts"]
 
@@ -26,12 +26,12 @@ _ROW_HEIGHT = 30
 _COLUMNS = 3
 _LABEL_PIXELS = 200
 _ROOM = 2.0  # an axis ends at this many times the largest value; longer intervals are cut there
-_CUT = " An interval that reaches the upper edge goes on beyond it."
+_CUT = " A triangle at the upper edge marks an interval that goes on beyond it."
+_REPEAT_SHIFT = 6  # pixels from a mean to its repeats
 # Charts whose panels stack well beside their table.
 _BESIDE = ("throughput", "latency", "accuracy")
 
-Rows = list[dict[str, Any]]
-Draw = Callable[[Rows, "_Data"], list[Any]]
+Draw = Callable[[Rows, "Data"], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -62,35 +62,34 @@ def charts(summary: Summary) -> tuple[Chart, ...]:
 
 
 def _throughput(summary: Summary) -> Chart | None:
-    place = _Panels(summary, [row.setup for row in summary.throughput])
+    place = Panels(summary, [row.setup for row in summary.throughput])
     rows = [one for row in summary.throughput for one in _throughput_rows(place.row(row.setup), row)]
     with_rate = {row["panel"] for row in rows if "value" in row}
     rows = [row for row in rows if row["panel"] in with_rate]
-    encoded = _Encodings(rows)
+    encoded = Encodings(rows)
     x = alt.X("batch:O", title="batch, images", axis=alt.Axis(labelAngle=0))
     tooltip = _tooltip("batch")
 
-    def draw(panel: Rows, data: _Data) -> list[Any]:
-        rated, absent = _with(panel, "value"), _with(panel, "absent")
-        means, repeats = data.add(rated), data.add(_with(panel, "repeat"))
-        top = _top([row[key] for row in panel for key in ("value", "repeat") if key in row], rated)
-        scale = alt.Scale(domain=[0, top], nice=True)
-        y = alt.Y("value:Q", title="images/s", scale=scale, axis=alt.Axis(tickCount=5))
-        layers = [
-            *encoded.lines(rated, data, x, y),
-            alt.Chart(means)
-            .mark_rule(strokeWidth=1.5, clip=True)
-            .encode(x=x, y="lo:Q", y2="hi:Q", color=encoded.colour),
-            alt.Chart(repeats)
-            .mark_point(size=12, strokeWidth=1, opacity=1, xOffset=9)
-            .encode(x=x, y="repeat:Q", color=encoded.colour, tooltip=tooltip),
-            alt.Chart(means)
-            .mark_point(size=45, filled=True, opacity=1)
-            .encode(x=x, y=y, color=encoded.colour, shape=encoded.shape, tooltip=tooltip),
-        ]
-        if absent:
-            cross = alt.Chart(data.add(absent)).mark_text(
-                text="\N{MULTIPLICATION X}", fontSize=14, baseline="bottom"
+    def draw(panel: Rows, data: Data) -> list[Any]:
+        rated = _with(panel, "value")
+        top = _top(_values(panel), rated)
+        y = alt.Y("value:Q", title="images/s", scale=_scale(0, top, rated), axis=alt.Axis(tickCount=5))
+        layers = _lines_and_intervals(encoded, rated, data, x, y, top)
+        for _, members, shift in encoded.apart(_with(panel, "repeat")):
+            layers.append(
+                alt.Chart(data.add(members))
+                .mark_point(size=12, strokeWidth=1, opacity=1, xOffset=shift + _REPEAT_SHIFT)
+                .encode(x=x, y="repeat:Q", color=encoded.colour, tooltip=tooltip)
+            )
+        for _, members, shift in encoded.apart(rated):
+            layers.append(
+                alt.Chart(data.add(members))
+                .mark_point(size=45, filled=True, opacity=1, xOffset=shift)
+                .encode(x=x, y=y, color=encoded.colour, shape=encoded.shape, tooltip=tooltip)
+            )
+        for _, members, shift in encoded.apart(_with(panel, "absent")):
+            cross = alt.Chart(data.add(members)).mark_text(
+                text="\N{MULTIPLICATION X}", fontSize=14, baseline="bottom", xOffset=shift
             )
             layers.append(cross.encode(x=x, y=alt.value("height"), color=encoded.colour, tooltip=tooltip))
         return layers
@@ -99,7 +98,7 @@ def _throughput(summary: Summary) -> Chart | None:
         "Images per second by batch; more is better. Large marks are means, small ones beside them single"
         " repeats, bars the 95 % interval."
     )
-    if any(row["hi"] > _ROOM * row["value"] for row in _with(rows, "hi")):
+    if any(_cut(_with(members, "hi"), _values(members)) for members in _by_panel(rows).values()):
         caption += _CUT
     if any("absent" in row for row in rows):
         caption += " \N{MULTIPLICATION X} marks a batch that gave no number; the table says why."
@@ -118,37 +117,63 @@ def _throughput_rows(base: dict[str, Any], row: ThroughputRow) -> Rows:
 
 
 def _speed_ups(summary: Summary) -> Chart | None:
-    place = _Panels(summary, [one.setup for one in summary.speed_ups])
+    place = Panels(summary, [one.setup for one in summary.speed_ups])
     rows = [place.row(one.setup) | _speed_up_row(one) for one in summary.speed_ups]
-    encoded = _Encodings(rows)
+    encoded = Encodings(rows)
     x = alt.X("batch:O", title="batch, images", axis=alt.Axis(labelAngle=0))
     values = [row["value"] for row in rows]
     low = min([1.0, *values, *(row["lo"] for row in rows)])
-    scale = alt.Scale(domain=[low, _top([1.0, *values], rows)], nice=True, zero=False)
+    top = _top([1.0, *values], rows)
+    # Where no legend names the precision, the axis does: a picture may stand alone.
+    title = f"{encoded.only} over FP32" if encoded.only else "times FP32"
 
-    def draw(panel: Rows, data: _Data) -> list[Any]:
-        own = data.add(panel)
-        y = alt.Y("value:Q", title="times FP32", scale=scale, axis=alt.Axis(tickCount=5))
-        return [
-            *encoded.lines(panel, data, x, y),
-            _reference_line().encode(y=alt.YDatum(1)),
-            alt.Chart(own)
-            .mark_rule(strokeWidth=1.5, clip=True)
-            .encode(x=x, y="lo:Q", y2="hi:Q", color=encoded.colour),
-            alt.Chart(own)
-            .mark_point(size=55, filled=True, opacity=1, strokeWidth=2)
-            .encode(x=x, y=y, **encoded.mark, tooltip=_tooltip("batch")),
-        ]
+    def draw(panel: Rows, data: Data) -> list[Any]:
+        y = alt.Y("value:Q", title=title, scale=_scale(low, top, rows), axis=alt.Axis(tickCount=5))
+        layers = _lines_and_intervals(encoded, panel, data, x, y, top)
+        layers.append(_reference_line().encode(y=alt.YDatum(1)))
+        for _, members, shift in encoded.apart(panel):
+            layers.append(
+                alt.Chart(data.add(members))
+                .mark_point(size=55, filled=True, opacity=1, strokeWidth=2, xOffset=shift)
+                .encode(x=x, y=y, **encoded.mark, tooltip=_tooltip("batch"))
+            )
+        return layers
 
     caption = (
         "Images per second over those of FP32 in the same setup, with the 95 % interval between repeats; the"
         " line at 1 is FP32."
     )
-    if any(row["hi"] > _ROOM * max([1.0, *values]) for row in rows):
+    if _cut(rows, [1.0, *values]):
         caption += _CUT
     if any(row["open"] for row in rows):
         caption += " Hollow marks have no verdict; the table says why."
     return _chart(summary, "speedup", "Speed-up over FP32", caption, rows, draw, _PANEL_HEIGHT)
+
+
+def _lines_and_intervals(
+    encoded: Encodings, rows: Rows, data: Data, x: alt.X, y: alt.Y, top: float
+) -> list[Any]:
+    """Per precision a line in its own style (as an encoding, that would spoil the legend) and the intervals.
+
+    One that the axis cuts at ``top`` ends in a triangle.
+    """
+    layers: list[Any] = []
+    for name, members, shift in encoded.apart(rows):
+        own = alt.Chart(data.add(members))
+        layers += [
+            own.mark_line(strokeWidth=2, strokeDash=DASHES[name], xOffset=shift).encode(
+                x=x, y=y, color=encoded.colour
+            ),
+            own.mark_rule(strokeWidth=1.5, clip=True, xOffset=shift).encode(
+                x=x, y="lo:Q", y2="hi:Q", color=encoded.colour
+            ),
+        ]
+        if beyond := [row for row in members if row["hi"] > top]:
+            mark = alt.Chart(data.add(beyond)).mark_point(
+                shape="triangle-up", size=40, filled=True, opacity=1, xOffset=shift
+            )
+            layers.append(mark.encode(x=x, y=alt.value(0), color=encoded.colour))
+    return layers
 
 
 def _speed_up_row(one: SpeedUp) -> dict[str, Any]:
@@ -164,10 +189,10 @@ def _speed_up_row(one: SpeedUp) -> dict[str, Any]:
 
 
 def _latency(summary: Summary) -> Chart | None:
-    place = _Panels(summary, [row.setup for row in summary.latency])
+    place = Panels(summary, [row.setup for row in summary.latency])
     several = len({row.setup.batch for row in summary.latency}) > 1
     rows = [place.row(row.setup) | one for row in summary.latency for one in _latency_rows(row, several)]
-    encoded = _Encodings(rows, legend=False)
+    encoded = Encodings(rows, legend=False)
     names = ["p50", "p90", "p99"]
     shape = alt.Shape(
         "quantile:N",
@@ -176,7 +201,7 @@ def _latency(summary: Summary) -> Chart | None:
     )
     x = alt.X("value:Q", title="milliseconds", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5))
 
-    def draw(panel: Rows, data: _Data) -> list[Any]:
+    def draw(panel: Rows, data: Data) -> list[Any]:
         own, y = data.add(panel), _labels(panel)
         return [
             alt.Chart(own)
@@ -209,7 +234,7 @@ def _latency_rows(row: LatencyRow, several: bool) -> Rows:
 
 
 def _accuracy(summary: Summary) -> Chart | None:
-    place = _Panels(summary, [row.setup for row in summary.accuracy])
+    place = Panels(summary, [row.setup for row in summary.accuracy])
     rows = [
         place.row(row.setup)
         | {
@@ -232,7 +257,7 @@ def _accuracy(summary: Summary) -> Chart | None:
 
 
 def _differences(summary: Summary) -> Chart | None:
-    place = _Panels(summary, [row.setup_b for row in summary.differences])
+    place = Panels(summary, [row.setup_b for row in summary.differences])
     rows = [
         place.row(row.setup_b)
         | {
@@ -264,10 +289,10 @@ def _pair(summary: Summary, row: DifferenceRow) -> str:
 
 def _dots(rows: Rows, title: str, scale: alt.Scale, *under: Any) -> Draw:
     """One labelled line per row: its value as a mark on its interval."""
-    encoded = _Encodings(rows, legend=False)
+    encoded = Encodings(rows, legend=False)
     x = alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(tickCount=5))
 
-    def draw(panel: Rows, data: _Data) -> list[Any]:
+    def draw(panel: Rows, data: Data) -> list[Any]:
         own, y = data.add(panel), _labels(panel)
         return [
             *under,
@@ -280,67 +305,6 @@ def _dots(rows: Rows, title: str, scale: alt.Scale, *under: Any) -> Draw:
     return draw
 
 
-class _Data:
-    """The rows of a chart, each set once and by name: Altair copies whatever stands inside a layer."""
-
-    def __init__(self) -> None:
-        self.sets: dict[str, Rows] = {}
-
-    def add(self, rows: Rows) -> alt.NamedData:
-        name = f"rows-{len(self.sets)}"
-        self.sets[name] = rows
-        return alt.NamedData(name=name)
-
-
-class _Panels:
-    """Which panel a setup belongs to: its model, and engine, device or settings where these differ."""
-
-    def __init__(self, summary: Summary, setups: Sequence[Setup]) -> None:
-        self._names = summary.names
-        fields = ("engine", "device", "machine")
-        self._differ = [name for name in fields if len({getattr(one, name) for one in setups}) > 1]
-
-    def row(self, setup: Setup) -> dict[str, Any]:
-        parts = [self._names[setup.model]]
-        for name in self._differ:
-            value = getattr(setup, name)
-            parts.append(f"machine {value + 1}" if name == "machine" else str(value))
-        parts += [f"{name} {value}" for name, value in setup.variant]
-        return {"panel": ", ".join(parts), "precision": setup.precision.upper(), "batch": setup.batch}
-
-
-class _Encodings:
-    """Colour, shape and line style by precision, the same in every panel."""
-
-    def __init__(self, rows: Rows, *, legend: bool = True) -> None:
-        present = {row["precision"] for row in rows}
-        self._names = [name for name in PRECISION_ORDER if name.upper() in present]
-        legends: dict[str, Any] = {} if legend and len(self._names) > 1 else {"legend": None}
-        self.colour = alt.Color("precision:N", scale=self._scale(PRECISION_COLOURS), **legends)
-        self.shape = alt.Shape("precision:N", scale=self._scale(SHAPES), **legends)
-        hollow = any(row.get("open") for row in rows)
-        self.mark: dict[str, Any] = {"color": self.colour, "shape": self.shape}
-        if hollow:
-            self.mark |= {
-                "fillOpacity": alt.condition("datum.open", alt.value(0), alt.value(1)),
-                "stroke": alt.Stroke("precision:N", scale=self._scale(PRECISION_COLOURS), **legends),
-            }
-
-    def lines(self, rows: Rows, data: _Data, x: alt.X, y: alt.Y) -> list[Any]:
-        """One line per precision, in its own style (as an encoding, that would spoil the legend)."""
-        return [
-            alt.Chart(data.add(members))
-            .mark_line(strokeWidth=2, strokeDash=DASHES[name])
-            .encode(x=x, y=y, color=self.colour)
-            for name in self._names
-            if (members := [row for row in rows if row["precision"] == name.upper()])
-        ]
-
-    def _scale(self, values: Mapping[str, Any]) -> alt.Scale:
-        names = [name.upper() for name in self._names]
-        return alt.Scale(domain=names, range=[values[name] for name in self._names])
-
-
 def _chart(
     summary: Summary, name: str, title: str, caption: str, rows: Rows, draw: Draw, height: Any
 ) -> Chart | None:
@@ -348,13 +312,10 @@ def _chart(
     table = table_of(summary, name)
     if not rows or table is None:
         return None
-    panels: dict[str, Rows] = {}
-    for row in rows:
-        panels.setdefault(row["panel"], []).append(row)
-    data = _Data()
+    data = Data()
     drawn = [
         alt.layer(*draw(members, data)).properties(title=panel, width=_PANEL_WIDTH, height=height)
-        for panel, members in panels.items()
+        for panel, members in _by_panel(rows).items()
     ]
     chart = (
         alt.concat(*drawn, columns=min(_COLUMNS, len(drawn)))
@@ -371,6 +332,27 @@ def _with(rows: Rows, key: str) -> Rows:
 def _labels(rows: Rows) -> alt.Y:
     order = list(dict.fromkeys(str(row["label"]) for row in rows))
     return alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=_LABEL_PIXELS))
+
+
+def _by_panel(rows: Rows) -> dict[str, Rows]:
+    panels: dict[str, Rows] = {}
+    for row in rows:
+        panels.setdefault(row["panel"], []).append(row)
+    return panels
+
+
+def _values(rows: Rows) -> list[float]:
+    return [row[key] for row in rows for key in ("value", "repeat") if key in row]
+
+
+def _cut(rows: Rows, values: Sequence[float]) -> bool:
+    """Whether the axis for these values cuts an interval."""
+    return any(row["hi"] > _top(values, rows) for row in rows)
+
+
+def _scale(low: float, top: float, rows: Rows) -> alt.Scale:
+    """An axis to a round number; to ``top`` itself where an interval goes beyond, so that it is cut there."""
+    return alt.Scale(domain=[low, top], nice=all(row["hi"] <= top for row in rows), zero=False)
 
 
 def _top(values: Sequence[float], rows: Rows) -> float:

@@ -27,7 +27,7 @@ from inferometer.analysis.wording import plural
 from inferometer.records import Record
 from inferometer.report.charts import Chart, charts
 from inferometer.report.flat import csv_text
-from inferometer.report.tables import Cell, Column, Table, tables
+from inferometer.report.tables import Cell, Column, Table, result_tables, tables
 from inferometer.report.theme import css_variables, with_variables
 from inferometer.store import write_atomically
 
@@ -55,17 +55,18 @@ def page(summary: Summary, records: Sequence[Record]) -> str:
         records: What it was made from; they are part of the page.
     """
     drawn = charts(summary)
+    sections = _sections(summary, drawn)
     scripts = [_vega(), _asset("page.js")]
     body = "\n".join(
         (
-            *_head(summary, drawn),
+            *_head(summary, sections),
             "<main id='main'>",
             *_findings(summary),
-            *(part for chart in drawn for part in _chart_section(chart)),
-            *_facts(summary, drawn),
+            *(part for one in sections for part in _section(one)),
+            *_facts(summary, sections),
             *_data_section(records),
             "</main>",
-            f"<footer><p>Made by Inferometer {escape(__version__)}. This file is complete:"
+            f"<footer><p>Made by Inferometer {escape(__version__)}. This page stands alone:"
             " it needs no network and sends nothing.</p></footer>",
             _json_block("charts", [_specification(chart) for chart in drawn]),
             _json_block("records", [json.loads(record.model_dump_json(by_alias=True)) for record in records]),
@@ -99,10 +100,21 @@ def _meta(summary: Summary, scripts: Sequence[str]) -> str:
     )
 
 
-def _head(summary: Summary, drawn: Sequence[Chart]) -> Iterator[str]:
+def _sections(summary: Summary, drawn: Sequence[Chart]) -> tuple[Chart | Table, ...]:
+    """A chart with its table, or the table alone where it holds nothing to draw, such as too few calls."""
+    by_table = {chart.table.id: chart for chart in drawn}
+    results = [table for table in result_tables(summary) if table.id != "not-measured"]
+    return tuple(by_table.get(table.id, table) for table in results)
+
+
+def _table_in(section: Chart | Table) -> Table:
+    return section.table if isinstance(section, Chart) else section
+
+
+def _head(summary: Summary, sections: Sequence[Chart | Table]) -> Iterator[str]:
     machine = " and ".join(one.title for one in summary.machines) or "a machine that is not known"
     when = " to ".join(dict.fromkeys(_moment(time) for time in (summary.started, summary.ended) if time))
-    links = [("findings", "Findings"), *((chart.id, chart.table.title) for chart in drawn)]
+    links = [("findings", "Findings"), *((table.id, table.title) for table in map(_table_in, sections))]
     links += [("machine", "Machine and models"), ("data", "Data")]
     items = "".join(f"<li><a href='#{escape(name)}'>{escape(title)}</a></li>" for name, title in links)
     yield "<a class='skip' href='#main'>Skip to the results</a>"
@@ -150,6 +162,18 @@ def _finding(one: Finding) -> str:
     return f"<li>{shown}<p>{_text(one.sentence)}</p></li>"
 
 
+def _section(section: Chart | Table) -> Iterator[str]:
+    if isinstance(section, Chart):
+        yield from _chart_section(section)
+        return
+    name = escape(section.id)
+    yield f"<section id='{name}' aria-labelledby='{name}-title' class='wide'>"
+    yield f"<h2 id='{name}-title'>{escape(section.title)}</h2>"
+    yield "<p class='lead'>There is nothing to draw here; the table holds what was measured.</p>"
+    yield _table(section, titled=False)
+    yield "</section>"
+
+
 def _chart_section(chart: Chart) -> Iterator[str]:
     name = escape(chart.id)
     wide = "" if chart.beside else " class='wide'"
@@ -165,9 +189,9 @@ def _chart_section(chart: Chart) -> Iterator[str]:
     yield "</div></section>"
 
 
-def _facts(summary: Summary, drawn: Sequence[Chart]) -> Iterator[str]:
-    """Every table that stands beside no chart."""
-    shown = {chart.table.id for chart in drawn}
+def _facts(summary: Summary, sections: Sequence[Chart | Table]) -> Iterator[str]:
+    """Every table that has no section of its own."""
+    shown = {table.id for table in map(_table_in, sections)}
     rest = [table for table in tables(summary) if table.id not in shown]
     yield "<section id='machine' aria-labelledby='machine-title'>"
     yield "<h2 id='machine-title'>Behind the numbers</h2>"
@@ -180,8 +204,10 @@ def _data_section(records: Sequence[Record]) -> Iterator[str]:
     yield "<section id='data' aria-labelledby='data-title'>"
     yield "<h2 id='data-title'>Raw data</h2>"
     yield (
-        f"<p class='lead'>{escape(plural(len(records), 'record'))}, with every value that was kept, inside"
-        " this file. All numbers above derive from them.</p>"
+        f"<p class='lead'>{escape(plural(len(records), 'record'))}, each with all its values, inside this"
+        " file. The time stamps of single calls and the outcomes of single images are not: those stay in the"
+        " study's folder, under sidecars/. Paired differences derive from these outcomes, all other numbers"
+        " above from the records.</p>"
     )
     yield "<div class='actions'><button type='button' id='save-json'>Save records as JSON</button>"
     yield "<button type='button' id='save-csv'>Save records as CSV</button></div>"

@@ -53,11 +53,15 @@ _TONES: Mapping[str, Tone] = {
     "a real gain": "good",
     "a real loss": "bad",
 }
-_THROUGHPUT_NOTE = "Mean of the repeats, each in a process of its own, and the t interval between them."
+_THROUGHPUT_NOTE = (
+    "Mean of the repeats, each in a process of its own, and the t interval between them. Calls are the"
+    " timed ones of all repeats together."
+)
 _ONE_REPEAT_NOTE = " * one repeat: that run's own interval, which supports no verdict."
 _SPEED_UP_NOTE = (
-    "Geometric means of the repeats; Welch's interval on logarithms; p is corrected for the number of ratios"
-    " (Holm), so an interval may leave 1 out and the verdict still see no difference. There is none when the"
+    "Of geometric means of the repeats, as are the rates in the findings; Welch's interval on logarithms; p"
+    " is corrected for the number of ratios (Holm), so an interval may leave 1 out and the verdict still see"
+    " no difference. There is none when the"
     f" machine changed: when its fixed probe's medians on the two sides are over {limits_text()} apart."
 )
 _LATENCY_NOTE = (
@@ -109,6 +113,7 @@ def _throughput(summary: Summary) -> Table:
             Cell(rate(row.mean), row.mean) if row.mean is not None else status_cell(row.status),
             _interval(row),
             Cell(" \N{MIDDLE DOT} ".join(rate(one) for one in row.repeats) or NONE, len(row.repeats)),
+            Cell(count(row.calls), row.calls) if row.repeats else Cell(NONE, None),
         )
         share = (_share(row.mac_share, row.setup),) if shares else ()
         return (*place.cells(row.setup), *own, *share, optional(row.host_peak_bytes, bytes_text))
@@ -121,6 +126,7 @@ def _throughput(summary: Summary) -> Table:
             Column("Rate", "images/s", "right"),
             Column("95 % interval", "images/s", "right"),
             Column("Repeats", "images/s", "right", spare=3),
+            Column("Calls", None, "right", spare=4),
             *((Column("MACs at precision", None, "right", spare=2),) if shares else ()),
             Column("Peak memory", None, "right", spare=1),
         ),

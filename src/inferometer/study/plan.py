@@ -7,12 +7,14 @@ seeded order and the batches of a series ascending, then the accuracy trials.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from inferometer.config import CalibrationSection
+from inferometer.config import SPLIT_RULES, CalibrationSection
 from inferometer.data.imageset import ImageSet
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Kind, Precision, Trial
@@ -162,6 +164,7 @@ def _calibration(resolved: Resolved, model: ResolvedModel, runner: ResolvedEngin
         images=(section or defaults).images,
         method=(section or defaults).method,
         split=(section or defaults).split,
+        split_sha256=_content_of((section or defaults).split),
     )
     batch = model.fixed_batch or FORWARD_BATCH
     spec = _spec(resolved, model, runner, "calibration", "fp32", batch, 0, calibration=task)
@@ -245,6 +248,16 @@ def _detail(kind: Kind, batch: int, repeat: int, largest: int) -> Literal["none"
     if kind != "throughput" or repeat > 0:
         return "none"
     return "profile" if batch == largest else "executed"
+
+
+def _content_of(split: str) -> str | None:
+    """Hash of a file that names the calibration images; None for a rule."""
+    if split in SPLIT_RULES:
+        return None
+    try:
+        return hashlib.sha256(Path(split).read_bytes()).hexdigest()
+    except OSError:
+        return None  # the trial says what is wrong with it
 
 
 def _on_synthetic(calibration: CalibrationTask | None) -> bool:

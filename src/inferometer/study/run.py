@@ -27,7 +27,7 @@ class StudyRun:
     """What a call of ``run_study`` leaves.
 
     Attributes:
-        records: The folder's final records.
+        records: The final records of the study's trials (the folder may hold others, of an earlier form).
         run: How many of them this call added.
         remaining: Planned trials without a final record.
     """
@@ -99,7 +99,9 @@ class _Runner:
     def summary(self, planned: Sequence[Planned]) -> StudyRun:
         """The study's records so far."""
         remaining = sum(item.spec.id not in self._final for item in planned)
-        return StudyRun(self._store.read().records, self._added, remaining)
+        wanted = {item.spec.id for item in planned}
+        records = tuple(record for record in self._store.read().records if record.id in wanted)
+        return StudyRun(records, self._added, remaining)
 
     def _jobs(self, planned: Sequence[Planned]) -> Iterator[list[Planned]]:
         """Trials that share a worker: one each, or the batches of a series."""
@@ -240,7 +242,7 @@ def _same_series(record: Record, item: Planned) -> bool:
     return (
         (theirs.kind, theirs.model, theirs.engine, theirs.device, theirs.precision)
         == (ours.kind, ours.model, ours.engine, ours.device, ours.precision)
-    ) and (record.config or {}).get("options") == item.spec.options
+    ) and (record.model, (record.config or {}).get("options")) == (item.spec.model, item.spec.options)
 
 
 def _table(store: Store, item: Planned) -> CalibratedModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from inferometer.trials.memory import PeakMemory
 from inferometer.trials.session import open_session
 from inferometer.trials.spec import TrialSpec
 
-__all__ = ["classifier_output", "padded", "preprocessing_for", "run_accuracy"]
+__all__ = ["classifier_output", "image_feeds", "padded", "preprocessing_for", "run_accuracy"]
 
 Progress = Callable[[int, int], None]
 
@@ -51,9 +52,11 @@ def run_accuracy(spec: TrialSpec, progress: Progress) -> Outcome:
             progress(seen, len(images.entries))
             wanted = np.array([digest not in excluded for digest in loaded.hashes])
             kept.excluded += int((~wanted).sum())
+            if task.images is not None:
+                wanted &= np.cumsum(wanted) <= task.images - kept.count
             if not wanted.any():
                 continue
-            logits = session.infer({session.inputs[0].name: padded(loaded.images, batch)})[output]
+            logits = session.infer(image_feeds(session, padded(loaded.images, batch)))[output]
             kept.add(loaded, wanted, logits[: len(loaded.labels)])
             if task.images is not None and kept.count >= task.images:
                 break
@@ -99,6 +102,18 @@ def preprocessing_for(spec: TrialSpec, session: Session) -> Preprocessing:
     if len(session.inputs) != 1:
         raise DataError(f"{spec.trial.model}: has {len(session.inputs)} inputs, so it takes no images")
     return spec.preprocess.for_input(session.inputs[0].shape)
+
+
+def image_feeds(session: Session, images: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
+    """Preprocessed images ``[batch, ...] float32`` as the session's one input wants them.
+
+    Raises:
+        DataError: The input holds no floating-point numbers.
+    """
+    wanted = session.inputs[0]
+    if np.dtype(wanted.dtype).kind != "f":
+        raise DataError(f"input {wanted.name!r} wants {wanted.dtype}, but preprocessing gives floating point")
+    return {wanted.name: images.astype(wanted.dtype, copy=False)}
 
 
 def padded(images: npt.NDArray[np.float32], batch: int) -> npt.NDArray[np.float32]:

@@ -20,7 +20,7 @@ from inferometer.quantize.calibrate import CalibrationBatch, calibrate
 from inferometer.quantize.graph import expose, observed_tensors, prepare
 from inferometer.records import CalibrationInfo, Outcome
 from inferometer.store import write_sidecar
-from inferometer.trials.accuracy import padded, preprocessing_for
+from inferometer.trials.accuracy import image_feeds, padded, preprocessing_for
 from inferometer.trials.memory import PeakMemory
 from inferometer.trials.spec import TrialSpec
 
@@ -84,12 +84,13 @@ def _batches(
     loader = ImageLoader(
         images.root, entries, preprocessing_for(spec, session), batch, workers=usable_cores()
     )
-    name = session.inputs[0].name
 
     def read() -> Iterator[CalibrationBatch]:
         for loaded in loader:
             yield CalibrationBatch(
-                feeds={name: padded(loaded.images, batch)}, count=len(loaded.labels), hashes=loaded.hashes
+                feeds=image_feeds(session, padded(loaded.images, batch)),
+                count=len(loaded.labels),
+                hashes=loaded.hashes,
             )
 
     return read, len(entries), {}

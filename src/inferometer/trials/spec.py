@@ -14,13 +14,17 @@ __all__ = ["AccuracyTask", "CalibrationTask", "Job", "TrialSpec", "identity_of"]
 
 
 class CalibrationTask(Frozen):
-    """Which images choose the ranges; ``data`` None means seeded synthetic input."""
+    """Which images choose the ranges; ``data`` None means seeded synthetic input.
+
+    ``split_sha256`` is the content of a file that names them, when ``split`` is one.
+    """
 
     data: str | None
     listing_sha256: str | None
     images: int
     method: Literal["kl", "minmax"]
     split: str
+    split_sha256: str | None = None
 
 
 class AccuracyTask(Frozen):
@@ -96,9 +100,12 @@ def identity_of(spec: TrialSpec) -> str:
             "repeat": trial.repeat,
         }
     if spec.calibration is not None:
-        content["calibration"] = spec.calibration.model_dump(mode="json", exclude={"data"})
+        content["calibration"] = spec.calibration.model_dump(mode="json", exclude={"data", "split"}) | {
+            "split": spec.calibration.split_sha256 or spec.calibration.split
+        }
         content["seed"] = spec.seed
     if spec.accuracy is not None:
         content["accuracy"] = spec.accuracy.model_dump(mode="json", exclude={"data"})
+        content["seed"] = spec.seed
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

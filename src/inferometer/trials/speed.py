@@ -52,7 +52,8 @@ def run_speed(spec: TrialSpec) -> Outcome:
             if share is None:
                 missing["precision_mac_share"] = "the engine does not tell what ran"
         else:
-            missing["precision_mac_share"] = "read back in the first repeat of this point"
+            where = "throughput trials" if spec.trial.kind == "latency" else "first repeat of this point"
+            missing["precision_mac_share"] = f"read back in the {where}"
     throughput = throughput_of(measurement) if spec.trial.kind == "throughput" else None
     if throughput is not None and throughput.ci95 is None:
         missing["throughput.ci95"] = f"{len(throughput.windows)} windows are too few for an interval"

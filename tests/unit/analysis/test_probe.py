@@ -118,6 +118,7 @@ def test_a_ratio_whose_sides_met_another_machine_is_inconclusive():
     assert not found.machine_change.changed
     assert found.cautions[0] == (
         "1 of 1 ratio is inconclusive: the machine's own probe differed too much between the two sides."
+        " Stop other programs and measure again."
     )
 
 
@@ -129,7 +130,8 @@ def test_a_drift_that_both_sides_met_alike_leaves_the_verdict_to_the_interval():
     assert found.speed_ups[0].verdict == "faster"
     assert found.cautions[0] == (
         "The machine changed while it was measured: the medians of its compute probe per round of repeats"
-        " ranged from 10.0 to 12.0 GB/s, 20 % apart where 10 % is borne."
+        " ranged from 10.0 to 12.0 GB/s, 20 % apart where more than 10 % counts as a change."
+        " Stop other programs and measure again."
     )
 
 

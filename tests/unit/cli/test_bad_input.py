@@ -172,6 +172,16 @@ def test_one_broken_image_is_named_and_skipped(run: Run, mini: Path, images: Pat
     assert row["skipped"][0].startswith("3.png: ")
 
 
+def test_exactly_so_many_images_are_scored(run: Run, mini: Path, images: Path, preprocess: Path) -> None:
+    ended = run("accuracy", mini, "--data", images, "--preprocess", preprocess, "--images", "5", "--json")
+    assert ended.document["models"][0]["images"] == 5
+
+
+def test_a_pipe_is_no_model(run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.onnx")
+    refused(run("models", "show", tmp_path / "pipe.onnx"), 3, "no ordinary file")
+
+
 def test_a_preprocessing_is_wanted_and_must_be_known(
     run: Run, mini: Path, images: Path, tmp_path: Path
 ) -> None:

@@ -83,6 +83,33 @@ def test_a_ratio_without_a_verdict_is_hollow():
     assert {"condition": {"test": "datum.open", "value": 0}, "value": 1} in marks
 
 
+def test_intervals_of_precisions_stand_side_by_side(drawn):
+    layers = drawn["throughput"].chart.to_dict()["concat"][0]["layer"]
+    assert [layer["mark"]["xOffset"] for layer in layers if layer["mark"]["type"] == "rule"] == [-7, 7]
+
+
+def test_the_axis_names_the_precision_that_no_legend_names(drawn):
+    layers = drawn["speedup"].chart.to_dict()["concat"][0]["layer"]
+    assert layers[0]["encoding"]["y"]["title"] == "INT8 over FP32"
+
+
+def test_an_interval_that_the_axis_cuts_ends_in_a_triangle():
+    def drawn_of(*values):
+        records = [record(repeat=i, throughput=throughput(value)) for i, value in enumerate(values)]
+        (chart,) = charts(summarise(records, lambda _: None))
+        layers = chart.chart.to_dict()["concat"][0]["layer"]
+        marks = [layer for layer in layers if layer["mark"].get("shape") == "triangle-up"]
+        return chart, [layer["encoding"]["y"] for layer in marks], layers[0]["encoding"]["y"]["scale"]
+
+    # Two repeats: the interval of 20 reaches to 20 + 12.7 x 10 = 147, the axis to twice the largest value.
+    chart, marks, scale = drawn_of(10.0, 30.0)
+    assert (marks, scale["domain"], scale["nice"]) == ([{"value": 0}], [0, 60.0], False)
+    assert "A triangle at the upper edge marks" in chart.caption
+    chart, marks, scale = drawn_of(10.0, 10.1)
+    assert (marks, scale["nice"]) == ([], True)
+    assert "triangle" not in chart.caption
+
+
 def test_latency_is_in_milliseconds(drawn, summary):
     first = summary.latency[0]
     values = {row["quantile"]: row["value"] for row in rows(drawn["latency"], "quantile")

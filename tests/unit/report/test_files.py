@@ -14,7 +14,7 @@ from inferometer.analysis.summary import summarise
 from inferometer.errors import StoreError
 from inferometer.report.html import page, write_html
 from inferometer.report.png import write_pngs
-from tests.unit.report.sample_records import record, throughput
+from tests.unit.report.sample_records import latency, record, throughput
 
 HOSTILE = "</script><script>alert(1)</script>"
 
@@ -137,13 +137,29 @@ def test_a_page_without_results_says_so():
     assert block(read(text), "charts") == []
 
 
+def test_latency_without_percentiles_keeps_its_section_and_table():
+    few = [record("latency", latency_s=latency(0.05, n=5)), record(throughput=throughput(9.0))]
+    text = page(summarise(few, lambda _: None), few)
+    assert "<a href='#latency'>Latency</a>" in text
+    section = text[text.index("<section id='latency'") :]
+    section = section[: section.index("</section>")]
+    assert "<caption class=unseen>Latency</caption>" in section
+    assert "chart-latency" not in section
+    assert ">80.0</td>" in section  # the longest, 1.6 times the middle, in milliseconds
+    assert text.count("id='table-latency'") == 1
+
+
+def test_the_page_says_what_it_does_not_hold(made):
+    assert "The time stamps of single calls and the outcomes of single images are not" in made
+
+
 def test_the_file_is_written_whole_or_not_at_all(summary, records, tmp_path):
     target = tmp_path / "report.html"
     write_html(summary, records, target)
     assert target.read_text(encoding="utf-8").endswith("</html>\n")
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
     (tmp_path / "folder").mkdir()
-    with pytest.raises(StoreError, match="could not write"):
+    with pytest.raises(StoreError, match="folder: is no ordinary file"):
         write_html(summary, records, tmp_path / "folder")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["folder", "report.html"]
 

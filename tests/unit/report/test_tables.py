@@ -43,6 +43,8 @@ def test_throughput_cells_have_text_and_raw_value(summary):
     rate = column(table, "Rate")[0]
     assert (rate.raw, rate.text) == (first.mean, f"{first.mean:.1f}")
     assert column(table, "Repeats")[0].text.count("\N{MIDDLE DOT}") == 2
+    # Forty calls per repeat, three repeats.
+    assert (column(table, "Calls")[0].text, column(table, "Calls")[15].raw) == ("120", None)
     assert column(table, "Rate")[15].text == "out of memory"
     assert table.note.startswith("All on onnxruntime, cpu.")
 

@@ -75,6 +75,39 @@ def test_an_identity_holds_what_makes_a_trial_and_nothing_else(mini: Path, tmp_p
     assert ids(repeats=2) < base
 
 
+def test_accuracy_and_calibration_depend_on_seed_and_on_the_content_of_a_split_file(
+    mini: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
+    images = tmp_path / "images"
+    for number in range(5):
+        (images / str(number)).mkdir(parents=True)
+        Image.new("RGB", (16, 16), (number, 0, 0)).save(images / str(number) / "a.png")
+    preprocess = tmp_path / "p.yaml"
+    preprocess.write_text("size: [16, 16]\nmean: [0, 0, 0]\nstd: [255, 255, 255]\n")
+    split = tmp_path / "split.txt"
+
+    def ids(seed: int, names: str, place: Path = split) -> tuple[str, str]:
+        place.write_text(names)
+        content = {
+            "models": [{"model": str(mini), "preprocess": str(preprocess)}],
+            "precisions": ["fp32", "int8"],
+            "kinds": [],
+            "seed": seed,
+            "calibration": {"data": str(images), "split": str(place)},
+            "accuracy": {"data": str(images), "images": 2},
+        }
+        resolved = resolve(parse(Study, content, "test"), tmp_path)
+        return plan_calibrations(resolved)[0].spec.id, plan_trials(resolved, {})[0].spec.id
+
+    first = ids(0, "0/a.png\n1/a.png\n")
+    assert ids(0, "0/a.png\n1/a.png\n", tmp_path / "moved.txt") == first
+    calibration, accuracy = ids(0, "0/a.png\n2/a.png\n")
+    assert calibration != first[0]
+    assert accuracy == first[1]
+    assert ids(1, "0/a.png\n1/a.png\n")[1] != first[1]
+
+
 def test_a_model_is_its_content_not_its_path(mini: Path, tmp_path: Path) -> None:
     copy = tmp_path / "folder" / "renamed.onnx"
     copy.parent.mkdir()
