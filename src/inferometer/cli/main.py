@@ -68,19 +68,28 @@ def _top(
         print(context.get_help())
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run one command and exit with its code; every foreseen error is one line on standard error."""
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command as a process of its own and return its exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    signal.signal(signal.SIGTERM, _as_interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without some character is no reason to fail
-    sys.exit(run_command(arguments))
-
-
-def run_command(arguments: list[str] | None) -> int:
-    """Run one command and return its exit code."""
     command = typer.main.get_command(app)
+    try:
+        signal.signal(signal.SIGTERM, _as_interrupt)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return _run(command, arguments)
+    except KeyboardInterrupt:  # before or after the command's own handling
+        return _say("interrupted", INTERRUPTED)
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run one command inside this process and return its exit code; signals are left alone."""
+    return _run(typer.main.get_command(app), arguments)
+
+
+def _run(command: Any, arguments: list[str] | None) -> int:
+    """Every foreseen error is one line on standard error and its exit code."""
     try:
         result = command.main(args=arguments, prog_name="inferometer", standalone_mode=False)
         sys.stdout.flush()

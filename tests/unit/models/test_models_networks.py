@@ -176,9 +176,12 @@ def test_export_writes_a_loadable_file_and_nothing_else(tmp_path) -> None:
     assert re.fullmatch("[0-9a-f]{64}", summary.sha256 or "")
 
 
-def test_export_into_a_missing_folder_is_a_clear_error(tmp_path) -> None:
-    with pytest.raises(StoreError, match="cannot be written: No such file"):
-        export("googlenet", tmp_path / "missing" / "g.onnx")
+def test_export_makes_the_folder_and_says_why_it_cannot(tmp_path) -> None:
+    export("googlenet", tmp_path / "missing" / "g.onnx")
+    assert (tmp_path / "missing" / "g.onnx").is_file()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="could not write: "):
+        export("googlenet", tmp_path / "file" / "g.onnx")
 
 
 def test_unknown_names_offer_the_nearest() -> None:
