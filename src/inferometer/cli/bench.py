@@ -76,19 +76,24 @@ def command(
     with tempfile.TemporaryDirectory(prefix="inferometer-bench-") as scratch:
         folder = out or Path(scratch)
         records = run_with_progress(study, folder).records
-        if as_json:
-            shown = records if out else [_without_sidecars(record) for record in records]
-            print_json({"records": [record.model_dump(mode="json", by_alias=True) for record in shown]})
-        else:
-            summary = summary_of(folder)
-            print_tables(result_tables(summary))
-            print_findings(summary)
-            if out:
-                note(f"records: {out / 'records.jsonl'}")
-                note(f"a page of them: inferometer report {out} --html report.html")
-            else:
-                note(_NOT_KEPT)
+        _show(records, folder, out, as_json)
     return exit_code_of(records)
+
+
+def _show(records: tuple[Record, ...], folder: Path, out: Path | None, as_json: bool) -> None:
+    """Print what was found; ``out`` is the folder that stays, ``folder`` the one that is there now."""
+    if as_json:
+        shown = records if out else [_without_sidecars(record) for record in records]
+        print_json({"records": [record.model_dump(mode="json", by_alias=True) for record in shown]})
+        return
+    summary = summary_of(folder)
+    print_tables(result_tables(summary))
+    print_findings(summary)
+    if out:
+        note(f"records: {out / 'records.jsonl'}")
+        note(f"a page of them: inferometer report {out} --html report.html")
+    else:
+        note(_NOT_KEPT)
 
 
 def _without_sidecars(record: Record) -> Record:
