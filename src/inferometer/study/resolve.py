@@ -123,7 +123,7 @@ def _model(entry: ModelEntry, study: Study, folder: Path) -> ResolvedModel:
     note = calibration_of(load_model(path)) if summary.is_quantized else None
     path, fixed = _any_batch(path, summary, folder)
     return ResolvedModel(
-        label=entry.name or (entry.model if built_in else path_label(entry.model)),
+        label=entry.name or (entry.model if built_in else Path(entry.model).stem),
         path=path,
         info=ModelInfo(sha256=_sha256(summary), macs=summary.macs, parameters=summary.parameters),
         quantized=summary.is_quantized,
@@ -147,15 +147,9 @@ def _classes(summary: ModelSummary, output: str | None) -> int | None:
     return last if isinstance(last, int) else None
 
 
-def path_label(text: str) -> str:
-    """A model file's name in records: its stem."""
-    return Path(text).stem
-
-
 def _file(name: str, seed: int, folder: Path) -> tuple[Path, str]:
     path = folder / "models" / f"{name}-seed{seed}.onnx"
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         networks.export(name, path, seed=seed)
     return path, networks.network(name).preprocess
 
@@ -177,7 +171,6 @@ def _any_batch(path: Path, summary: ModelSummary, folder: Path) -> tuple[Path, i
             model = set_batch(load_model(path), None)
         except ModelError:
             return path, summary.batch
-        free.parent.mkdir(parents=True, exist_ok=True)
         save(model, free)
     return free, None
 

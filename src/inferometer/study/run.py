@@ -146,7 +146,8 @@ class _Runner:
                     if finished.outcome.status in ("out_of_memory", "timeout") or self._late():
                         break
         except KeyboardInterrupt:
-            self._store.append(self._made(Finished(specs[done], _INTERRUPTED, 0.0)))
+            if done < len(specs):  # else it came when the last trial already had its record
+                self._store.append(self._made(Finished(specs[done], _INTERRUPTED, 0.0)))
             raise
         return list(items[done:])
 

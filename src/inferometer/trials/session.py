@@ -48,7 +48,6 @@ def quantized_file(spec: TrialSpec, table: CalibrationTable, scheme: QdqScheme) 
     path = Path(spec.folder) / "models" / f"{content}-{form}.onnx"
     if not path.exists():
         table.check_model(spec.model.sha256)
-        path.parent.mkdir(parents=True, exist_ok=True)
         save(insert_qdq(prepare(load_model(Path(spec.model_path))), table, scheme), path)
     return path
 
