@@ -21,6 +21,7 @@ from inferometer.errors import EngineError
 from inferometer.records import Precision
 
 __all__ = [
+    "FUSIBLE_ACTIVATIONS",
     "Device",
     "Engine",
     "ExecutedLayer",
@@ -32,6 +33,11 @@ __all__ = [
 ]
 
 Feeds = Mapping[str, npt.NDArray[Any]]
+
+FUSIBLE_ACTIVATIONS = frozenset(
+    {"Relu", "Clip", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu", "Sigmoid"}
+)
+"""Activations that some engine computes within the layer before them."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,14 @@ class QdqScheme:
         quantized_ops: Operators whose inputs are quantized and which run on integers.
         passthrough_ops: Operators that pass their input's scale through to their output.
         fused_activations: Operators that the engine fuses behind a quantized one: no QDQ between them.
+            ``Sigmoid`` and ``HardSigmoid`` stand for their product with their own input as well.
+        float_output_ops: Those of ``quantized_ops`` whose integer kernels give floats too: their output is
+            quantized only where a quantized operator reads it.
+        fused_sum: Whether a Conv adds the other input of an Add behind it itself: its own result is not
+            quantized in between.
         reason: Why this form, when it depends on the machine (kept in the record).
+
+    The operator rules' defaults are those of onnxruntime's CPU kernels.
     """
 
     name: str
@@ -102,12 +115,16 @@ class QdqScheme:
     weight_bits: Literal[7, 8]
     weight_per_channel: bool
     bias: Literal["int32", "float"]
-    quantized_ops: frozenset[str] = frozenset({"Conv", "Gemm", "MatMul", "Add"})
+    quantized_ops: frozenset[str] = frozenset(
+        {"Conv", "Gemm", "MatMul", "Add", "Mul", "HardSigmoid", "HardSwish", "LeakyRelu", "Sigmoid"}
+    )
     passthrough_ops: frozenset[str] = frozenset(
         {"MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Reshape", "Flatten", "Transpose",
          "Squeeze", "Unsqueeze", "Dropout", "Identity"}
     )  # fmt: skip
     fused_activations: frozenset[str] = frozenset({"Relu", "Clip"})
+    float_output_ops: frozenset[str] = frozenset({"Gemm", "MatMul"})
+    fused_sum: bool = False
     reason: str | None = None
 
 
@@ -115,7 +132,8 @@ class Session(ABC):
     """A model loaded by an engine on one device, at one precision and batch. A context manager.
 
     ``in_flight`` requests can be under way at once, one per slot. For each slot: ``prepare`` the
-    feeds (checked here, once), then ``submit`` and ``wait`` in turn as often as wanted.
+    feeds (checked here, once), then ``submit`` and ``wait`` in turn as often as wanted. Different slots may
+    be driven from different threads at once, each slot from one.
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -155,6 +173,10 @@ class Session(ABC):
     @abstractmethod
     def results(self, slot: int) -> dict[str, npt.NDArray[Any]]:
         """The slot's outputs by name, after ``wait``; later calls do not change these arrays."""
+
+    def view(self, slot: int) -> dict[str, npt.NDArray[Any]]:
+        """As ``results``, but the slot's next ``submit`` may overwrite the arrays: spares copying them."""
+        return self.results(slot)
 
     @abstractmethod
     def executed(self) -> tuple[ExecutedLayer, ...]:
@@ -206,7 +228,12 @@ class Engine(Protocol):
     def load(
         self, model: Path, device: str, precision: Precision, batch: int, options: Mapping[str, Any]
     ) -> Session:
-        """Load a model. ``options["threads"]`` (int or absent) bounds the CPU threads used.
+        """Load a model.
+
+        Two options are every engine's: ``threads`` (int or absent) bounds the CPU threads in all, and
+        ``in_flight`` (int or absent) is how many requests the caller will keep under way, each from a thread
+        of its own; the session's ``in_flight`` says how many slots it gives. Absent: what is best for
+        throughput. 1 means latency counts.
 
         Raises:
             ModelError: The file is no valid model.

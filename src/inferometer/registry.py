@@ -1,21 +1,24 @@
 """The one plug-in look-up: engines are entry points, the built-in ones too.
 
 A plug-in is declared in its distribution's metadata under the group ``inferometer.engines``; its
-module is imported only when it is asked for by name.
+module is imported only when it is asked for by name. The form of QDQ that an engine wants is data: the
+group ``inferometer.qdq_schemes`` gives it where the engine's library is absent.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, cast
 
-from inferometer.contracts import Engine
+from inferometer.contracts import Engine, QdqScheme
 from inferometer.errors import ConfigError, MissingExtra, nearest
 
-__all__ = ["engine", "engine_names"]
+__all__ = ["engine", "engine_names", "qdq_scheme"]
 
 ENGINES = "inferometer.engines"
+SCHEMES = "inferometer.qdq_schemes"
 
 
 def engine_names() -> list[str]:
@@ -34,6 +37,29 @@ def engine(name: str) -> Engine:
     if name not in points:
         raise ConfigError(f"unknown engine {name!r}{nearest(name, points)}")
     return cast(Engine, _load(points[name])())
+
+
+def qdq_scheme(name: str, device: str | None, options: Mapping[str, Any]) -> QdqScheme | None:
+    """The QDQ form that an engine wants, without its library where it is declared as data.
+
+    Args:
+        name: Of the engine.
+        device: None for its usual one.
+        options: The engine's own.
+
+    Returns:
+        None for an engine that takes the float model as it is.
+
+    Raises:
+        ConfigError: No engine of that name is declared; the message offers the nearest.
+        MissingExtra: The engine's library is not installed, and its form is not declared as data.
+    """
+    points = {point.name: point for point in metadata.entry_points(group=SCHEMES)}
+    if name in points and name in engine_names():
+        return cast("QdqScheme | None", _load(points[name])(device or "cpu", options))
+    found = engine(name)
+    devices = found.devices()
+    return found.qdq_scheme(device or (devices[0].name if devices else "cpu"), options)
 
 
 def _load(point: metadata.EntryPoint) -> Any:

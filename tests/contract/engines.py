@@ -183,6 +183,21 @@ class EngineContract:
         for found, wanted in zip(results, expected, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.parametrize("asked", [1, 2])
+    def test_there_are_no_more_slots_than_asked_for(self, engine: Engine, path: Path, asked: int) -> None:
+        with self.open(engine, path, threads=2, in_flight=asked) as session:
+            assert 1 <= session.in_flight <= asked
+
+    def test_feeds_may_be_read_only_and_strided(self, engine: Engine, path: Path) -> None:
+        wanted = self.feeds(2)
+        read_only = {"input": wanted["input"].copy()}
+        read_only["input"].flags.writeable = False
+        strided = {"input": np.repeat(wanted["input"], 2, axis=3)[..., ::2]}
+        with self.open(engine, path) as session:
+            expected = session.infer(wanted)["logits"]
+            for feeds in (read_only, strided):
+                np.testing.assert_array_equal(session.infer(feeds)["logits"], expected)
+
     def test_results_outlive_later_calls_and_the_session(self, engine: Engine, path: Path) -> None:
         with self.open(engine, path) as session:
             first = session.infer(self.feeds(2))["logits"]

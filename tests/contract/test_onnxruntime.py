@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
 
@@ -81,7 +83,52 @@ class TestOnnxRuntime(EngineContract):
         engine = plugin.OnnxRuntimeEngine()
         for architecture, dot, bits in [("x86_64", True, 8), ("x86_64", False, 7), ("aarch64", False, 8)]:
             facts = real.model_copy(update={"architecture": architecture, "int8_dot": dot})
-            monkeypatch.setattr(plugin, "cpu_facts", lambda facts=facts: (facts, reasons))
+            monkeypatch.setattr(plugin.schemes, "cpu_facts", lambda facts=facts: (facts, reasons))
             scheme = engine.qdq_scheme("cpu", {})
             assert scheme.weight_bits == bits
             assert (scheme.reason is not None) == (bits == 7)
+
+    def test_slots_may_be_driven_from_threads_at_once(self, path: Path) -> None:
+        engine = registry.engine("onnxruntime")
+        feeds = [self.feeds(2, seed=number) for number in range(24)]
+        with self.open(engine, path) as session:
+            expected = [session.infer(one)["logits"] for one in feeds]
+        with self.open(engine, path, threads=4, in_flight=4) as session:
+            assert session.in_flight == 4
+
+            def drive(slot: int) -> list[float]:
+                worst = []
+                for number in range(slot, 24, 4):
+                    session.prepare(slot, feeds[number])
+                    session.submit(slot)
+                    session.wait(slot)
+                    worst.append(float(np.abs(session.view(slot)["logits"] - expected[number]).max()))
+                return worst
+
+            with ThreadPoolExecutor(4) as pool:
+                assert max(max(one) for one in pool.map(drive, range(4))) < 1e-5
+
+    def test_a_view_is_overwritten_and_results_are_not(self, path: Path) -> None:
+        with self.open(registry.engine("onnxruntime"), path) as session:
+            session.infer(self.feeds(2, seed=1))  # from the second call on outputs have their place
+            session.infer(self.feeds(2, seed=2))
+            view, results = session.view(0)["logits"], session.results(0)["logits"]
+            before = results.copy()
+            session.infer(self.feeds(2, seed=3))
+            np.testing.assert_array_equal(results, before)
+            np.testing.assert_array_equal(view, session.results(0)["logits"])
+            assert np.abs(view - before).max() > 0
+
+    def test_outputs_whose_shape_depends_on_the_values(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 4] input) => (float[N, 4] doubled, int64[2, M] places)
+        { doubled = Add(input, input)  places = NonZero(input) }"""
+        path = tmp_path / "places.onnx"
+        onnx.save(parser.parse_model(text), path)
+        with self.open(registry.engine("onnxruntime"), path) as session:
+            for count in (1, 5, 3, 8):
+                values = np.zeros((2, 4), np.float32)
+                values.reshape(-1)[:count] = 1
+                found = session.infer({"input": values})
+                assert found["places"].shape == (2, count)
+                np.testing.assert_array_equal(found["doubled"], 2 * values)

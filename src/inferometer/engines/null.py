@@ -45,8 +45,8 @@ class NullEngine:
     def load(
         self, model: Path, device: str, precision: Precision, batch: int, options: Mapping[str, Any]
     ) -> Session:
-        """Read the model's inputs and outputs; ``threads`` is accepted and ignored."""
-        for key in options.keys() - {"threads"}:
+        """Read the model's inputs and outputs; ``threads`` and ``in_flight`` are accepted and ignored."""
+        for key in options.keys() - {"threads", "in_flight"}:
             raise EngineError(f"null: unknown option {key!r}{nearest(key, ['threads'])}")
         if device != "cpu":
             raise Unsupported(f"null: there is no device {device!r}{nearest(device, ['cpu'])}")

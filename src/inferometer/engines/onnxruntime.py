@@ -11,7 +11,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as vendor
 
 from inferometer.contracts import Device, ExecutedLayer, Feeds, LayerTime, QdqScheme, Session, TensorInfo
+from inferometer.engines import schemes
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.cpu import cpu_facts
 from inferometer.errors import EngineError, ModelError, OutOfMemory, Unsupported, nearest
@@ -71,57 +72,52 @@ class OnnxRuntimeEngine:
         return dict(_PRECISIONS)
 
     def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme:
-        """uint8 asymmetric activations, int8 weights per channel, int32 bias.
-
-        Without an 8-bit dot product (VNNI), AVX2 and AVX512 kernels add two u8 x s8 products in a
-        saturating int16, so weights keep 7 bits there.
-
-        Source: onnxruntime's documentation, "Quantize ONNX models", section on U8S8 saturation.
-        """
-        facts, _ = cpu_facts()
-        x86 = facts.architecture in ("x86_64", "AMD64", "i686")
-        saturates = x86 and not facts.int8_dot
-        return QdqScheme(
-            name="onnxruntime-cpu",
-            activation_dtype="uint8",
-            activation_symmetric=False,
-            weight_bits=7 if saturates else 8,
-            weight_per_channel=True,
-            bias="int32",
-            reason="without VNNI 8-bit products would saturate in int16" if saturates else None,
-        )
+        """uint8 asymmetric activations; see ``schemes``."""
+        return schemes.onnxruntime(device, options)
 
     def load(
         self, model: Path, device: str, precision: Precision, batch: int, options: Mapping[str, Any]
     ) -> Session:
-        """Load a model; the option ``threads`` is the number of threads inside an operator."""
-        for key in options.keys() - {"threads"}:
+        """Load a model.
+
+        The option ``threads`` is the number of threads in all; ``in_flight`` requests (1 if absent) share
+        them, each computed by the thread that submits it.
+        """
+        for key in options.keys() - {"threads", "in_flight"}:
             raise EngineError(f"onnxruntime: unknown option {key!r}{nearest(key, ['threads'])}")
         if device != "cpu":
             raise Unsupported(f"onnxruntime: there is no device {device!r}{nearest(device, ['cpu'])}")
         reason = _PRECISIONS[precision]
         if reason is not None:
             raise Unsupported(f"onnxruntime on {device} cannot run {precision}: {reason}")
-        threads = options.get("threads") or usable_cores()
-        if not isinstance(threads, int) or not 1 <= threads <= _MAX_THREADS:
-            raise EngineError(
-                f"onnxruntime: threads: wants a whole number from 1 to {_MAX_THREADS}: {threads!r}"
-            )
-        return OnnxRuntimeSession(model, batch, threads)
+        threads, in_flight = _number(options, "threads", usable_cores()), _number(options, "in_flight", 1)
+        return OnnxRuntimeSession(model, batch, threads, in_flight)
+
+
+def _number(options: Mapping[str, Any], name: str, default: int) -> int:
+    value = options.get(name) or default
+    if not isinstance(value, int) or not 1 <= value <= _MAX_THREADS:
+        raise EngineError(f"onnxruntime: {name}: wants a whole number from 1 to {_MAX_THREADS}: {value!r}")
+    return value
 
 
 class OnnxRuntimeSession(Session):
-    """One ``InferenceSession``; calls are synchronous, so one request is in flight."""
+    """One ``InferenceSession``; calls are synchronous, in the thread that submits them."""
 
-    def __init__(self, model: Path, batch: int, threads: int) -> None:
-        """Load ``model``; ``threads`` computes each operator."""
+    def __init__(self, model: Path, batch: int, threads: int, in_flight: int = 1) -> None:
+        """Load ``model``; ``threads`` compute, shared by ``in_flight`` requests."""
         self._model, self._threads, self._batch = model, threads, batch
-        self._session = _open(model, _options(threads))
+        self.in_flight = in_flight
+        options = _options(max(1, threads // in_flight))
+        if in_flight > 1:
+            # Threads that wait by spinning would keep the cores from the callers.
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = _open(model, options)
         self.inputs = tuple(_info(node, batch, model) for node in self._session.get_inputs())
         self.outputs = tuple(_info(node, batch, None) for node in self._session.get_outputs())
+        settled = _settled(self._session)
+        self._slots = [_Slot(self._session, self.outputs, settled) for _ in range(in_flight)]
         self._names = [tensor.name for tensor in self.outputs]
-        self._feeds: Feeds = {}
-        self._results: Sequence[npt.NDArray[Any]] = ()
 
     @property
     def raw(self) -> onnxruntime.InferenceSession:
@@ -129,12 +125,13 @@ class OnnxRuntimeSession(Session):
         return self._session
 
     def _prepare(self, slot: int, feeds: Feeds) -> None:
-        self._feeds = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        with _vendor_errors(self._model):
+            self._slots[slot].feed(feeds)
 
     def submit(self, slot: int) -> None:
         """Run the call; it is done on return."""
         try:
-            self._results = self._session.run(self._names, self._feeds)
+            self._slots[slot].run()
         except _VENDOR_ERRORS as error:
             raise _mapped(error, self._model) from error
 
@@ -142,8 +139,12 @@ class OnnxRuntimeSession(Session):
         """Nothing is left to wait for after ``submit``."""
 
     def results(self, slot: int) -> dict[str, npt.NDArray[Any]]:
-        """The outputs of the last call; the runtime makes new arrays for every call."""
-        return dict(zip(self._names, self._results, strict=True))
+        """Copies of the outputs of the slot's last call."""
+        return {name: values.copy() for name, values in self.view(slot).items()}
+
+    def view(self, slot: int) -> dict[str, npt.NDArray[Any]]:
+        """The outputs of the slot's last call where the runtime wrote them."""
+        return self._slots[slot].outputs()
 
     def executed(self) -> tuple[ExecutedLayer, ...]:
         """The kernels of one call, from the profile of a session of its own.
@@ -170,8 +171,8 @@ class OnnxRuntimeSession(Session):
 
     def close(self) -> None:
         """Free the session."""
+        self._slots = []
         del self._session
-        self._results = ()
 
     def _events(
         self, calls: int = 1, enough_s: float = 0.0, packed: bool = True
@@ -186,7 +187,7 @@ class OnnxRuntimeSession(Session):
             with _vendor_errors(self._model):
                 begin, done = time.monotonic(), 0
                 while done < min(calls, 2) or (done < calls and time.monotonic() - begin < enough_s):
-                    session.run(self._names, self._feeds)
+                    session.run(self._names, self._slots[0].feeds)
                     done += 1
             trace = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         kernels = [
@@ -194,6 +195,51 @@ class OnnxRuntimeSession(Session):
         ]
         per_call = len(kernels) // done
         return [kernels[start : start + per_call] for start in range(0, len(kernels), per_call)]
+
+
+class _Slot:
+    """One request: its feeds, and outputs that every call writes to the same place.
+
+    Fresh memory for large outputs would cost more than many a layer (page faults). The first call gets it
+    all the same: it shows the shapes.
+    """
+
+    def __init__(
+        self, session: onnxruntime.InferenceSession, outputs: Sequence[TensorInfo], settled: Collection[str]
+    ) -> None:
+        self._session, self._settled = session, settled
+        self._names = [tensor.name for tensor in outputs]
+        self._binding = session.io_binding()
+        self._places: dict[str, npt.NDArray[Any]] = {}
+        self.feeds: Feeds = {}
+
+    def feed(self, feeds: Feeds) -> None:
+        self.feeds = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        for name, array in self.feeds.items():
+            self._binding.bind_cpu_input(name, array)
+
+    def run(self) -> None:
+        for name in self._names:
+            if name not in self._places:
+                self._binding.bind_output(name)  # again: the runtime would write to where it did before
+        self._session.run_with_iobinding(self._binding)
+        if not self._places and self._settled:
+            for name, value in zip(self._names, self._binding.get_outputs(), strict=True):
+                if name in self._settled:
+                    self._place(name, value.numpy())
+
+    def outputs(self) -> dict[str, npt.NDArray[Any]]:
+        if len(self._places) == len(self._names):
+            return dict(self._places)
+        values = self._binding.get_outputs()
+        return {
+            name: self._places[name] if name in self._places else value.numpy()
+            for name, value in zip(self._names, values, strict=True)
+        }
+
+    def _place(self, name: str, values: npt.NDArray[Any]) -> None:
+        self._places[name] = place = np.array(values, order="C")
+        self._binding.bind_output(name, "cpu", 0, place.dtype, place.shape, place.ctypes.data)
 
 
 # Whatever the vendor's module raises, and what its binding lets through from C++ and NumPy.
@@ -264,6 +310,16 @@ def _info(node: Any, batch: int, checked: Path | None) -> TensorInfo:
     if node.type not in _DTYPES:
         raise Unsupported(f"tensor {node.name!r} has the type {node.type}, which cannot be fed here")
     return TensorInfo(node.name, tuple(shape), _DTYPES[node.type])
+
+
+def _settled(session: onnxruntime.InferenceSession) -> frozenset[str]:
+    """The outputs whose shape follows from the inputs' shapes alone, by the runtime's own inference."""
+    known = {size for node in session.get_inputs() for size in node.shape if isinstance(size, str)}
+    return frozenset(
+        node.name
+        for node in session.get_outputs()
+        if all(isinstance(size, int) or size in known for size in node.shape)
+    )
 
 
 def _layer_name(event: Mapping[str, Any]) -> str:

@@ -30,14 +30,15 @@ class Opened:
 
 
 def open_session(spec: TrialSpec, batch: int) -> Opened:
-    """Load the trial's model on its engine.
+    """Load the trial's model on its engine; all but throughput trials run one request at a time, and say so.
 
     Building the QDQ file is not part of ``load_s``: it happens once per study.
     """
     engine = registry.engine(spec.trial.engine)
     path, info = _model_file(spec, engine)
+    options = spec.options if spec.trial.kind == "throughput" else {**spec.options, "in_flight": 1}
     begin = time.monotonic()
-    session = engine.load(path, spec.trial.device, spec.trial.precision, batch, spec.options)
+    session = engine.load(path, spec.trial.device, spec.trial.precision, batch, options)
     return Opened(session, time.monotonic() - begin, info)
 
 
@@ -62,7 +63,7 @@ def _model_file(spec: TrialSpec, engine: Engine) -> tuple[Path, CalibrationInfo 
             table_sha256=note.table_sha256 if note else None,
             source="model",
             method=note.method if note else None,
-            images=len(note.image_hashes) if note else None,
+            images=note.images if note else None,
         )
     scheme = engine.qdq_scheme(spec.trial.device, spec.options)
     if scheme is None:
