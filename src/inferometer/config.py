@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from inferometer.errors import ConfigError, nearest
 from inferometer.records import Frozen, Precision
@@ -54,12 +54,26 @@ class EngineEntry(Frozen):
 
 
 class CalibrationSection(Frozen):
-    """Which images choose the activation ranges. ``split``: ``first``, ``even`` or a file of names."""
+    """Which images choose the activation ranges. ``split``: ``first``, ``even`` or a file of names.
+
+    ``percentile`` belongs to the method of that name (None: its default): per cent of the values other
+    than 0 that do not saturate.
+    ``memory_bytes`` bounds what the forward passes hold of activations and images; the ranges do not
+    depend on it.
+    """
 
     data: str
     images: Positive = 1250
-    method: Literal["kl", "minmax"] = "kl"
+    method: Literal["kl", "minmax", "percentile", "mse"] = "kl"
+    percentile: Annotated[float, Field(ge=50, le=100)] | None = None
     split: str = "first"
+    memory_bytes: Positive = 256 * 1024**2
+
+    @model_validator(mode="after")
+    def _percentile_fits(self) -> CalibrationSection:
+        if self.percentile is not None and self.method != "percentile":
+            raise ValueError(f"the method {self.method} takes no percentile: leave it out")
+        return self
 
 
 class AccuracySection(Frozen):

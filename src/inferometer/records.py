@@ -5,6 +5,7 @@ units (SI inside). ``top1``, ``top5`` are fractions.
 
 History of ``SCHEMA_VERSION``:
     1: first.
+    2: a calibration trial says its ``forward_batch``, ``threads`` and ``stages_s``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
     "Trial",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 Kind = Literal["throughput", "latency", "accuracy", "calibration"]
@@ -138,16 +139,23 @@ class CalibrationInfo(Frozen):
     """Where the activation ranges of an ``int8`` trial came from.
 
     ``source`` is ``images`` (of a data set), ``synthetic`` (seeded random input: fine for speed, of
-    no meaning for accuracy), or ``model`` (the file was already quantized).
+    no meaning for accuracy), ``cache`` (a calibration cache of TensorRT, whose images are unknown), or
+    ``model`` (the file was already quantized).
+
+    Of a calibration trial only: ``forward_batch`` images went through the engine at once on each of
+    ``threads`` threads; ``stages_s`` are seconds by stage, summed over the threads, and ``wall``.
     """
 
     table_sha256: str | None
-    source: Literal["images", "synthetic", "model"]
+    source: Literal["images", "synthetic", "cache", "model"]
     method: str | None
     images: int | None
     scheme: str | None = None
     weight_bits: int | None = None
     reason: str | None = None
+    forward_batch: int | None = None
+    threads: int | None = None
+    stages_s: dict[str, float] | None = None
 
 
 class Sidecar(Frozen):

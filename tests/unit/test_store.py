@@ -13,7 +13,7 @@ import pytest
 
 from inferometer import store as store_module
 from inferometer.errors import StoreError
-from inferometer.records import Record, Status, Trial
+from inferometer.records import SCHEMA_VERSION, CalibrationInfo, Record, Status, Trial
 from inferometer.store import arrays, open_store, read_per_image, read_store, write_atomically, write_sidecar
 
 
@@ -33,7 +33,7 @@ def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
     contents = read_store(tmp_path / "out")
     assert contents.records == (record(1), record(2, "failed", "why"))
     first = json.loads((tmp_path / "out" / "records.jsonl").read_text().splitlines()[0])
-    assert first["schema"] == 1
+    assert first["schema"] == SCHEMA_VERSION
     assert first["throughput"] is None
 
 
@@ -67,6 +67,17 @@ def test_every_prefix_of_the_file_reads_and_the_next_append_starts_a_new_line(tm
     contents = read_store(tmp_path)
     assert [item.id[-1] for item in contents.records] == ["1", "3"]
     assert contents.fragments == 1
+
+
+def test_a_record_of_the_first_schema_is_read(tmp_path: Path) -> None:
+    info = CalibrationInfo(table_sha256="ab", source="images", method="kl", images=4)
+    content = json.loads(record(1).model_copy(update={"calibration": info}).model_dump_json(by_alias=True))
+    for name in ("forward_batch", "threads", "stages_s"):
+        del content["calibration"][name]
+    with open_store(tmp_path, "s"):
+        (tmp_path / "records.jsonl").write_text(json.dumps(content | {"schema": 1}) + "\n")
+    (found,) = read_store(tmp_path).records
+    assert found.calibration == info
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ class CalibrationRow:
 
     model: str
     engine: str
-    source: Literal["images", "synthetic", "model"]
+    source: Literal["images", "synthetic", "cache", "model"]
     method: str | None
     images: int | None
     scheme: str | None

@@ -1,5 +1,6 @@
 """Batches of decoded, preprocessed images, in order, from a few threads; broken images are counted and
-skipped."""
+skipped. A caller with threads of its own takes a pass as ``deferred`` batches, and may have pixels kept
+from one pass to the next."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +63,12 @@ class _Loaded:
     sha256: str
 
 
+@dataclass(frozen=True)
+class _Pixels:
+    pixels: npt.NDArray[np.uint8]
+    sha256: str
+
+
 class ImageLoader:
     """Batches of images; each iteration is a pass over all entries, and every pass gives the same batches.
 
@@ -81,6 +90,7 @@ class ImageLoader:
         workers: int = 1,
         on_progress: Callable[[int], None] | None = None,
         max_bad: int | float = 0.02,
+        keep_bytes: int = 0,
     ) -> None:
         """Make a loader; nothing is read yet.
 
@@ -94,6 +104,8 @@ class ImageLoader:
                 this pass, skipped ones included.
             max_bad: Broken images that are tolerated: a whole number, or a fraction of all entries, at least
                 one.
+            keep_bytes: Of 8-bit pixels, resized and cropped, that are kept for later passes; what fits no
+                more is decoded again.
 
         Raises:
             ConfigError: ``batch`` or ``workers`` below 1, or ``max_bad`` negative.
@@ -112,11 +124,53 @@ class ImageLoader:
         self._on_progress = on_progress
         self._limit = max_bad if isinstance(max_bad, int) else max(1, int(max_bad * len(self._entries)))
         self._skipped: list[SkippedImage] = []
+        self._kept: dict[str, _Pixels] = {}
+        self._room = keep_bytes
+        self._lock = Lock()
 
     @property
     def skipped(self) -> tuple[SkippedImage, ...]:
         """The images that the latest pass could not use so far, in order."""
         return tuple(self._skipped)
+
+    def deferred(self) -> Iterator[Callable[[], Batch | None]]:
+        """One pass as work for the caller's threads: calling an item decodes and gives one batch.
+
+        The items may be called in any order and at once. A broken image is left out of its batch, which is
+        shorter then; None when nothing is left of it.
+
+        Raises (from the items):
+            DataError: As iterating does, but for a pass without any sound image.
+        """
+        skipped: dict[int, SkippedImage] = {}
+        self._skipped = []
+        shapes: list[tuple[ImageEntry, tuple[int, ...]]] = []
+        for start in range(0, len(self._entries), self._batch):
+            yield partial(self._decoded, start, skipped, shapes)
+
+    def _decoded(
+        self,
+        start: int,
+        skipped: dict[int, SkippedImage],
+        shapes: list[tuple[ImageEntry, tuple[int, ...]]],
+    ) -> Batch | None:
+        images: list[_Loaded] = []
+        kept: list[ImageEntry] = []
+        for position in range(start, min(start + self._batch, len(self._entries))):
+            entry = self._entries[position]
+            result = self._load(entry)
+            with self._lock:
+                if isinstance(result, DataError):
+                    skipped[position] = SkippedImage(entry.file, str(result).removeprefix(f"{entry.file}: "))
+                    self._skipped = [skipped[key] for key in sorted(skipped)]
+                    self._check_skipped(self._skipped)
+                    continue
+                if not shapes:
+                    shapes.append((entry, result.image.shape))
+            _check_shape(*shapes[0], entry, result.image.shape)
+            images.append(result)
+            kept.append(entry)
+        return _batch_of(images, kept) if images else None
 
     def __iter__(self) -> Iterator[Batch]:
         """One pass over all entries.
@@ -170,13 +224,23 @@ class ImageLoader:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _load(self, entry: ImageEntry) -> _Loaded | DataError:
-        try:
-            data = _read(self._root / entry.file)
-            image = decode(data, entry.file, "L" if self._preprocessing.channels == "L" else "RGB")
-            ready = self._preprocessing.apply(image)
-        except DataError as error:
-            return error
-        return _Loaded(ready, hashlib.sha256(data).hexdigest())
+        found = self._kept.get(entry.file)
+        if found is None:
+            try:
+                data = _read(self._root / entry.file)
+                image = decode(data, entry.file, "L" if self._preprocessing.channels == "L" else "RGB")
+                found = _Pixels(self._preprocessing.pixels(image), hashlib.sha256(data).hexdigest())
+            except DataError as error:
+                return error
+            self._keep(entry, found)
+        return _Loaded(self._preprocessing.normalised(found.pixels), found.sha256)
+
+    def _keep(self, entry: ImageEntry, found: _Pixels) -> None:
+        """Hold pixels for the next pass while there is room."""
+        with self._lock:
+            if found.pixels.nbytes <= self._room:
+                self._room -= found.pixels.nbytes
+                self._kept[entry.file] = found
 
     def _check_skipped(self, skipped: Sequence[SkippedImage]) -> None:
         if len(skipped) > self._limit:

@@ -172,19 +172,26 @@ class Preprocessing(Frozen):
         return fitting.sized(height, width)
 
     def apply(self, image: Image.Image) -> npt.NDArray[np.float32]:
-        """Make one input of an upright image, as ``decode`` gives it.
+        """Make one input of an upright image, as ``decode`` gives it: ``normalised`` of its ``pixels``.
 
         Args:
             image: Of any mode; any but RGB and L are converted first.
 
         Returns:
-            [C, H, W] float32, or [H, W, C] for ``NHWC``. Each value is (x - mean) / std computed in
-            double precision and rounded once.
+            [C, H, W] float32, or [H, W, C] for ``NHWC``.
 
         Raises:
             DataError: The image is too small for the crop, of another size than ``size``, or so narrow
                 that resizing it needs more than ``MAX_PIXELS``.
             ConfigError: ``crop`` is ``input`` and ``sized`` was not called.
+        """
+        return self.normalised(self.pixels(image))
+
+    def pixels(self, image: Image.Image) -> npt.NDArray[np.uint8]:
+        """The pixels of an upright image, resized and cropped: [H, W, C] uint8, in the order of ``channels``.
+
+        Raises:
+            DataError, ConfigError: As ``apply``.
         """
         image = to_channels(image, "L" if self.channels == "L" else "RGB")
         pixels = np.asarray(self._cropped(self._resized(image)))
@@ -194,10 +201,19 @@ class Preprocessing(Frozen):
                 f"{self.size[1]}x{self.size[0]}: choose a preprocessing that resizes"
             )
         planes = pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
-        return self._normalised(planes[..., ::-1] if self.channels == "BGR" else planes)
+        return planes[..., ::-1] if self.channels == "BGR" else planes
 
-    def _normalised(self, planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """From [H, W, C] uint8 to the result. 8-bit pixels have 256 values: all results are looked up."""
+    def normalised(self, planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """(x - mean) / std of ``pixels``, computed in double precision and rounded once.
+
+        8-bit pixels have 256 values: all results are looked up.
+
+        Args:
+            planes: [H, W, C] uint8.
+
+        Returns:
+            [C, H, W] float32, or [H, W, C] for ``NHWC``.
+        """
         levels = np.arange(256, dtype=np.float64)
         ready = np.empty((planes.shape[-1], *planes.shape[:2]), dtype=np.float32)
         for channel, (mean, std) in enumerate(zip(self.mean, self.std, strict=True)):

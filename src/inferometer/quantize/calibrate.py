@@ -1,14 +1,16 @@
-"""Two passes over the images through a session of the exposed model; memory does not grow with the images.
+"""Two passes over the images through a session of the exposed model, then one search per tensor.
 
 The caller decides where activations come from: quantize knows no engine. Ranges first, then histograms
-over the true ranges, then one search per tensor.
+over the true ranges.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,33 +26,26 @@ from inferometer.quantize.histogram import (
     Range,
     RangeCollector,
     first_bad_row,
+    is_compiled,
 )
 from inferometer.quantize.methods import Method, method_named
+from inferometer.quantize.passes import (
+    Batches,
+    CalibrationBatch,
+    StageTimes,
+    Values,
+    Visit,
+    real_rows,
+    run_pass,
+)
 from inferometer.quantize.table import CalibrationTable, Source, TensorRange
 
-__all__ = ["FEW_IMAGES", "CalibrationBatch", "calibrate"]
+__all__ = ["FEW_IMAGES", "Batches", "CalibrationBatch", "StageTimes", "calibrate"]
 
 FEW_IMAGES = 100
 """Below this many images the table carries a warning. Source: S. Migacz, GTC 2017, calibrates on 1250."""
 
 _log = logging.getLogger(__name__)
-
-Batches = Callable[[], Iterator["CalibrationBatch"]]
-
-
-@dataclass(frozen=True)
-class CalibrationBatch:
-    """One batch of inputs.
-
-    Attributes:
-        feeds: By input name, each with the session's whole batch.
-        count: How many rows at the start are images; the rest only fills the batch, and is not counted.
-        hashes: SHA-256 of those images; empty for synthetic input.
-    """
-
-    feeds: Mapping[str, npt.NDArray[Any]]
-    count: int
-    hashes: tuple[str, ...]
 
 
 def calibrate(
@@ -59,11 +54,13 @@ def calibrate(
     tensors: Sequence[str],
     *,
     method: str,
+    percentile: float | None = None,
     model_sha256: str,
     source: Source,
     on_progress: Callable[[int], None] | None = None,
     seed: int | None = None,
     versions: Mapping[str, str] | None = None,
+    times: StageTimes | None = None,
 ) -> CalibrationTable:
     """Choose the range of every tensor.
 
@@ -72,27 +69,41 @@ def calibrate(
         batches: Gives the same batches each time it is called; it is called once per pass.
         tensors: From `observed_tensors`: outputs or inputs of the session.
         method: Key of ``METHODS``.
+        percentile: Of the method ``percentile`` alone; None for its default.
         model_sha256: Of the float model's file.
         source: Where the inputs come from.
         on_progress: Told how many images are done, over two passes: it ends at twice the images.
         seed: Kept in the table.
         versions: Of what ran the session, kept in the table beside those of Inferometer and NumPy.
+        times: Receives where the time went.
 
     Raises:
         CalibrationError: No image, NaN or infinite activations, a tensor that the session does not give, or
             passes that differ.
     """
-    chosen = method_named(method)
-    passes = _Passes(session, batches, tensors, on_progress or (lambda done: None))
-    ranges, hashes, images = passes.ranges(counts_twice=not chosen.needs_histogram)
-    histograms = passes.histograms(ranges, hashes, images) if chosen.needs_histogram else None
+    chosen = method_named(method, percentile)
+    times = times if times is not None else StageTimes()
+    begin = time.perf_counter()
+    passes = _Passes(session, batches, tensors, times, on_progress or (lambda done: None))
+    with ThreadPoolExecutor(session.in_flight, thread_name_prefix="inferometer-search") as pool:
+        # Loading the compiled code takes half a second, in which the first pass can run.
+        compiling = pool.submit(is_compiled) if chosen.needs_histogram else None
+        ranges, hashes, images = passes.ranges(counts_twice=not chosen.needs_histogram)
+        if compiling is not None:
+            compiling.result()
+        histograms = passes.histograms(ranges, hashes, images) if chosen.needs_histogram else None
+        with times.stage("search"):
+            search = partial(_chosen, chosen, ranges, histograms)
+            found = dict(zip(tensors, pool.map(search, tensors), strict=True))
+    times.wall_s += time.perf_counter() - begin
     warnings = _warnings(ranges, images)
     for line in warnings:
         _log.warning(line)
     return CalibrationTable(
         method=chosen.name,
+        percentile=chosen.percentile,
         bins=BINS if chosen.needs_histogram else None,
-        tensors={name: _chosen(chosen, ranges[name], histograms, name) for name in tensors},
+        tensors=found,
         image_hashes=tuple(sorted(hashes)),
         images=images,
         source=source,
@@ -103,11 +114,14 @@ def calibrate(
     )
 
 
-def _chosen(method: Method, found: Range, histograms: HistogramCollector | None, name: str) -> TensorRange:
+def _chosen(
+    method: Method, ranges: Mapping[str, Range], histograms: HistogramCollector | None, name: str
+) -> TensorRange:
+    found = ranges[name]
     if found.max_abs < VANISHING:
         return TensorRange(lo=0.0, hi=0.0, threshold=0.0)
     counts = histograms.counts(name) if histograms else np.empty(0, np.int64)
-    return TensorRange(lo=found.lo, hi=found.hi, threshold=method.threshold(counts, found.max_abs))
+    return TensorRange(lo=found.lo, hi=found.hi, threshold=method.threshold(counts, found))
 
 
 def _warnings(ranges: Mapping[str, Range], images: int) -> tuple[str, ...]:
@@ -126,13 +140,18 @@ def _warnings(ranges: Mapping[str, Range], images: int) -> tuple[str, ...]:
 
 
 class _Passes:
-    """Runs the batches through the session and hands every tensor's real rows on."""
+    """Runs the batches through the session and gathers the statistics of every tensor's real rows."""
 
     def __init__(
-        self, session: Session, batches: Batches, tensors: Sequence[str], on_progress: Callable[[int], None]
+        self,
+        session: Session,
+        batches: Batches,
+        tensors: Sequence[str],
+        times: StageTimes,
+        on_progress: Callable[[int], None],
     ) -> None:
         self._session, self._batches, self._tensors = session, batches, tensors
-        self._on_progress = on_progress
+        self._times, self._on_progress = times, on_progress
         given = {tensor.name for tensor in (*session.outputs, *session.inputs)}
         missing = [name for name in tensors if name not in given]
         if missing:
@@ -142,18 +161,20 @@ class _Passes:
 
     def ranges(self, counts_twice: bool) -> tuple[dict[str, Range], list[str], int]:
         """The first pass: ranges, image hashes, number of images."""
-        collector, images = RangeCollector(), 0
-        hashes: list[str] = []
-        for number, batch in enumerate(self._batches()):
-            for name, values in self._values(batch, number):
-                if not collector.add(name, values):
-                    raise CalibrationError(_not_finite(name, values, batch, number))
-            hashes += batch.hashes
-            images += batch.count
-            self._on_progress(images * (2 if counts_twice else 1))
+        collectors = [RangeCollector() for _ in range(self._session.in_flight)]
+
+        def visit(slot: int, batch: CalibrationBatch, number: int, values: Values) -> None:
+            for name in self._tensors:
+                rows = real_rows(values[name], name, batch, number)
+                if not collectors[slot].add(name, rows):
+                    raise CalibrationError(_not_finite(name, rows, batch, number))
+
+        hashes, images = self._run(visit, 0, 2 if counts_twice else 1)
         if images < 1:
             raise CalibrationError("there is no image to calibrate on: give at least one, better 500 or more")
-        found = collector.ranges()
+        for other in collectors[1:]:
+            collectors[0].merge(other)
+        found = collectors[0].ranges()
         empty = [name for name in self._tensors if name not in found]
         if empty:
             raise CalibrationError(f"tensor {empty[0]!r} was empty on every image: it has no range")
@@ -161,42 +182,39 @@ class _Passes:
 
     def histograms(self, ranges: Mapping[str, Range], hashes: list[str], images: int) -> HistogramCollector:
         """The second pass, over the same images."""
-        collector = HistogramCollector({name: ranges[name] for name in self._tensors})
-        again: list[str] = []
-        seen = 0
-        for number, batch in enumerate(self._batches()):
-            for name, values in self._values(batch, number):
-                collector.add(name, values)
-            again += batch.hashes
-            seen += batch.count
-            self._on_progress(images + seen)
+        wanted = {name: ranges[name] for name in self._tensors}
+        collectors = [HistogramCollector(wanted) for _ in range(self._session.in_flight)]
+
+        def visit(slot: int, batch: CalibrationBatch, number: int, values: Values) -> None:
+            for name in self._tensors:
+                collectors[slot].add(name, real_rows(values[name], name, batch, number))
+
+        again, seen = self._run(visit, images, 1)
         if sorted(again) != sorted(hashes) or seen != images:
             raise CalibrationError(
                 f"the second pass gave other images than the first ({seen} after {images}): "
                 f"the folder changed meanwhile; calibrate again"
             )
-        return collector
+        for other in collectors[1:]:
+            collectors[0].merge(other)
+        return collectors[0]
 
-    def _values(self, batch: CalibrationBatch, number: int) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
-        results = self._session.infer(batch.feeds)
-        rows = len(next(iter(batch.feeds.values())))
-        for name in self._tensors:
-            values = results[name] if name in results else batch.feeds[name]
-            yield name, _real_rows(values, name, batch.count, rows, number)
+    def _run(self, visit: Visit, before: int, weight: int) -> tuple[list[str], int]:
+        """One pass; gives the hashes of its images, and their number."""
+        hashes: list[str] = []
+        images = 0
 
+        def noted(slot: int, batch: CalibrationBatch, number: int, values: Values) -> None:
+            visit(slot, batch, number, values)
+            hashes.extend(batch.hashes)
 
-def _real_rows(
-    values: npt.NDArray[Any], name: str, count: int, rows: int, number: int
-) -> npt.NDArray[np.float32]:
-    """What belongs to the first ``count`` of ``rows`` images. Axis 0 holds the images, or pieces of each."""
-    if count == rows:
-        return values
-    if values.ndim == 0 or values.shape[0] % rows:
-        raise CalibrationError(
-            f"tensor {name!r}: shape {list(values.shape)} does not begin with the batch of {rows}, so the "
-            f"filling of batch {number} cannot be left out: give a multiple of {rows} images"
-        )
-    return values[: values.shape[0] // rows * count]
+        def counted(count: int) -> None:
+            nonlocal images
+            images += count
+            self._on_progress(before + weight * images)
+
+        run_pass(self._session, self._batches, noted, self._times, counted)
+        return hashes, images
 
 
 def _not_finite(name: str, values: npt.NDArray[Any], batch: CalibrationBatch, number: int) -> str:

@@ -11,7 +11,7 @@ from inferometer.errors import CalibrationError
 from inferometer.models.fold import fold_batchnorm
 from inferometer.models.graph import is_standard, subgraphs, unused_name
 from inferometer.models.shapes import infer_facts
-from inferometer.quantize.layout import layout_of
+from inferometer.quantize.layout import ranges_needed
 from inferometer.quantize.simplify import simplify
 
 __all__ = ["LOWEST_OPSET", "expose", "is_quantized", "observed_tensors", "prepare"]
@@ -66,7 +66,7 @@ def prepare(model: ModelProto) -> ModelProto:
 
 
 def observed_tensors(model: ModelProto) -> tuple[str, ...]:
-    """The tensors whose ranges calibration must find, for any scheme, in graph order.
+    """The tensors whose ranges calibration must find for the schemes of all built-in engines, in graph order.
 
     Args:
         model: A prepared model.
@@ -74,7 +74,7 @@ def observed_tensors(model: ModelProto) -> tuple[str, ...]:
     Raises:
         CalibrationError: There is nothing to quantize.
     """
-    return layout_of(model).observed
+    return ranges_needed(model)
 
 
 def expose(model: ModelProto, names: Iterable[str]) -> ModelProto:

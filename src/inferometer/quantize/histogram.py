@@ -7,8 +7,11 @@ whatever the order of the images, the batch or the number of workers. Memory doe
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,9 @@ __all__ = [
     "Range",
     "RangeCollector",
     "count_magnitudes",
+    "count_plainly",
     "first_bad_row",
+    "is_compiled",
 ]
 
 BINS = 2048
@@ -32,9 +37,11 @@ BINS = 2048
 VANISHING = 2.0**-100
 """A tensor whose max |x| is below this is taken as all zero: ``BINS / max`` must be finite in float32."""
 
-# Values per piece: what is computed of one piece stays in the cache (measured here: 3.5 ns a value, whole
-# arrays 5.3 to 6).
+# Values per piece of the plain form: what is computed of one piece stays in the cache.
 _PIECE = 65536
+
+# Values per call of the compiled form: its counts are 32 bits wide.
+_LANE_LIMIT = 2**31
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,12 @@ class RangeCollector:
         )
         return True
 
+    def merge(self, other: RangeCollector) -> None:
+        """Take in what another collector saw: of which of the two each value came changes nothing."""
+        for name, found in other._ranges.items():
+            seen = self._ranges.get(name, found)
+            self._ranges[name] = Range(min(seen.lo, found.lo), max(seen.hi, found.hi))
+
     def ranges(self) -> dict[str, Range]:
         """The range of every tensor seen."""
         return dict(self._ranges)
@@ -98,7 +111,11 @@ class HistogramCollector:
         """
         self.bins = bins
         self._ranges = dict(ranges)
-        self._counts = {name: np.zeros(bins, np.int64) for name in ranges}
+        self._counters = {
+            name: _counter(found.max_abs, bins)
+            for name, found in ranges.items()
+            if found.max_abs >= VANISHING
+        }
 
     def add(self, name: str, values: npt.NDArray[np.float32]) -> None:
         """Count ``values`` (any shape, float32) of ``name``.
@@ -106,21 +123,26 @@ class HistogramCollector:
         Raises:
             CalibrationError: A value lies outside the range of the first pass.
         """
-        known = self._ranges[name]
-        if values.size == 0 or known.max_abs < VANISHING:
+        counter = self._counters.get(name)
+        if values.size == 0 or counter is None:
             return
-        flat = np.ascontiguousarray(values).reshape(-1)
-        counts = count_magnitudes(flat, known.max_abs, self.bins)
-        if counts[-1]:
+        counter.add(np.ascontiguousarray(values).reshape(-1))
+        if counter.beyond:
+            known = self._ranges[name]
             raise CalibrationError(
                 f"tensor {name!r}: the second pass met a value outside [{known.lo:g}, {known.hi:g}], the "
                 f"range of the first: both must give the same images, and the session the same results"
             )
-        self._counts[name] += counts[:-1]
+
+    def merge(self, other: HistogramCollector) -> None:
+        """Take in the counts of another collector that was made for the same ranges."""
+        for name, counter in other._counters.items():
+            self._counters[name].take(counter)
 
     def counts(self, name: str) -> npt.NDArray[np.int64]:
         """The histogram of ``name``: ``[bins] int64``, exact zeros left out."""
-        return self._counts[name].copy()
+        counter = self._counters.get(name)
+        return np.zeros(self.bins, np.int64) if counter is None else counter.counts()[:-1]
 
 
 def count_magnitudes(values: npt.NDArray[np.float32], max_abs: float, bins: int) -> npt.NDArray[np.int64]:
@@ -138,23 +160,122 @@ def count_magnitudes(values: npt.NDArray[np.float32], max_abs: float, bins: int)
     Returns:
         ``[bins + 1] int64``; the last entry counts the values beyond.
     """
-    scale = np.float32(bins / max_abs)
-    magnitudes = np.empty(min(values.size, _PIECE), np.float32)
-    indices = np.empty(magnitudes.shape, np.int32)
-    total: npt.NDArray[np.int64] = np.zeros(bins + 2, np.int64)
-    for start in range(0, values.size, _PIECE):
-        piece = values[start : start + _PIECE]
-        magnitude, index = magnitudes[: piece.size], indices[: piece.size]
-        np.abs(piece, out=magnitude)
-        total[0] -= np.count_nonzero(magnitude == 0)
-        np.multiply(magnitude, scale, out=magnitude)
-        np.minimum(magnitude, np.float32(bins + 1), out=magnitude)
-        np.copyto(index, magnitude, casting="unsafe")
-        total += np.bincount(index, minlength=bins + 2)
-    # The product of max |x| itself is bins, or its neighbour in float32.
-    total[bins - 1] += total[bins]
-    total[bins] = total[bins + 1]
-    return total[: bins + 1]
+    counter = _counter(max_abs, bins)
+    counter.add(values)
+    return counter.counts()
+
+
+def count_plainly(values: npt.NDArray[np.float32], max_abs: float, bins: int) -> npt.NDArray[np.int64]:
+    """``count_magnitudes`` in plain NumPy."""
+    counter = _PlainCounter(max_abs, bins)
+    counter.add(values)
+    return counter.counts()
+
+
+def is_compiled() -> bool:
+    """Whether magnitudes are counted by compiled code; the first call compiles it, or loads it."""
+    return _compiled() is not None
+
+
+class _Counter:
+    """Counts the magnitudes of one tensor, in 32 bits that are emptied into 64 before they could overflow.
+
+    The cells are: the zeros, the bins, what max |x| itself may fall into (the product rounds to ``bins`` or
+    its neighbour in float32), and what lies beyond, NaN too.
+    """
+
+    def __init__(self, max_abs: float, bins: int, lanes: int) -> None:
+        self._scale, self._bins = np.float32(bins / max_abs), bins
+        self._total = np.zeros(bins + 3, np.int64)
+        self._lanes = np.zeros((lanes, bins + 3), np.uint32)
+        self._pending = 0
+
+    @property
+    def beyond(self) -> int:
+        """How many values were more than a bin width above ``max_abs``."""
+        return int(self._total[-1]) + int(self._lanes[:, -1].sum())
+
+    def add(self, values: npt.NDArray[np.float32]) -> None:
+        """Count ``[n] float32``."""
+        for start in range(0, values.size, _LANE_LIMIT):
+            piece = values[start : start + _LANE_LIMIT]
+            if self._pending + piece.size > _LANE_LIMIT:
+                self._empty()
+            self._pending += piece.size
+            self._count(piece)
+
+    def take(self, other: _Counter) -> None:
+        """Add what another counted of the same tensor."""
+        other._empty()
+        self._total += other._total
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """``[bins + 1] int64``: the bins, and what lies beyond."""
+        self._empty()
+        bins = self._bins
+        found = self._total[1 : bins + 2].copy()
+        found[bins - 1] += found[bins]
+        found[bins] = self._total[bins + 2]
+        return found
+
+    def _empty(self) -> None:
+        self._total += self._lanes.sum(axis=0, dtype=np.int64)
+        self._lanes[:] = 0
+        self._pending = 0
+
+    def _count(self, values: npt.NDArray[np.float32]) -> None:
+        raise NotImplementedError
+
+
+class _PlainCounter(_Counter):
+    """In NumPy."""
+
+    def __init__(self, max_abs: float, bins: int) -> None:
+        super().__init__(max_abs, bins, lanes=1)
+
+    def _count(self, values: npt.NDArray[np.float32]) -> None:
+        magnitudes = np.empty(min(values.size, _PIECE), np.float32)
+        indices = np.empty(magnitudes.shape, np.int32)
+        for start in range(0, values.size, _PIECE):
+            piece = values[start : start + _PIECE]
+            magnitude, index = magnitudes[: piece.size], indices[: piece.size]
+            np.abs(piece, out=magnitude)
+            zeros = np.count_nonzero(magnitude == 0)
+            np.multiply(magnitude, self._scale, out=magnitude)
+            np.fmin(magnitude, np.float32(self._bins + 1), out=magnitude)  # NaN becomes the bound
+            np.copyto(index, magnitude, casting="unsafe")
+            self._lanes[0, 1:] += np.bincount(index, minlength=self._bins + 2).astype(np.uint32)
+            self._lanes[0, 0] += np.uint32(zeros)
+            self._lanes[0, 1] -= np.uint32(zeros)
+
+
+class _CompiledCounter(_Counter):
+    """By compiled code."""
+
+    def __init__(self, max_abs: float, bins: int, code: ModuleType) -> None:
+        super().__init__(max_abs, bins, code.LANES)
+        self._code, self._indices = code, np.empty(code.PIECE, np.uint32)
+
+    def _count(self, values: npt.NDArray[np.float32]) -> None:
+        self._code.count(values, self._scale, self._bins, self._lanes, self._indices)
+
+
+def _counter(max_abs: float, bins: int) -> _Counter:
+    code = _compiled()
+    return _PlainCounter(max_abs, bins) if code is None else _CompiledCounter(max_abs, bins, code)
+
+
+@cache
+def _compiled() -> ModuleType | None:
+    """The compiled code, ready to run; None without numba."""
+    try:
+        code = importlib.import_module("inferometer.quantize.compiled")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "inferometer":
+            raise
+        return None
+    _CompiledCounter(1.0, BINS, code).add(np.ones(1, np.float32))
+    return code
 
 
 def first_bad_row(values: npt.NDArray[Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,11 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from inferometer.contracts import QdqScheme
 from inferometer.errors import CalibrationError
 from inferometer.models.graph import attribute, unused_name
+from inferometer.quantize.float_layers import keep_in_float
 from inferometer.quantize.graph import prepare
 from inferometer.quantize.layout import Layout, channel_axis, layout_of
 from inferometer.quantize.note import CalibrationNote, attach_note, calibration_of
-from inferometer.quantize.scales import QParams, activation_params, ranges_of_tensors
+from inferometer.quantize.scales import UNIT, QParams, activation_params, ranges_of_tensors
 from inferometer.quantize.simplify import drop_unused
 from inferometer.quantize.table import CalibrationTable, TensorRange
 from inferometer.quantize.weights import QuantizedWeight, least_scales, quantize_bias, quantize_weight
@@ -45,17 +47,28 @@ def insert_qdq(
             tensor, a weight is not finite, or ``float_layers`` names no layer of the model.
     """
     prepared = prepare(model)
-    usual = layout_of(prepared)
-    unknown = float_layers - set(usual.layers)
+    whole = layout_of(prepared, scheme)
+    usual = _usual(prepared) or whole
+    unknown = float_layers.difference(whole.layers, usual.layers)
     if unknown:
         raise CalibrationError(
             f"no quantized layer is named {sorted(unknown)[0]!r}, so it cannot stay in float"
         )
-    layout = layout_of(prepared, scheme, float_layers)
+    layout = layout_of(prepared, scheme, float_layers) if float_layers else whole
     ranges = _ranges(usual, layout, table.tensors, scheme)
     _Writer(prepared, layout, ranges, scheme).write()
+    if scheme.bias == "int32":  # ONNX Runtime's form: it alone would quantize layers between others by itself
+        keep_in_float(prepared, {node.name for node in prepared.graph.node}.difference(layout.layers))
     attach_note(prepared, table, scheme, float_layers)
     return prepared
+
+
+def _usual(prepared: ModelProto) -> Layout | None:
+    """The layout under the contract's default rules, which calibration observes; None without any layer."""
+    try:
+        return layout_of(prepared)
+    except CalibrationError:
+        return None
 
 
 def _ranges(
@@ -68,6 +81,15 @@ def _ranges(
     return ranges_of_tensors(
         layout, {**ranges_of_tensors(usual, table, mixed_signs=mixed), **table}, mixed_signs=mixed
     )
+
+
+@dataclass(frozen=True)
+class _Quantized:
+    """A quantized tensor, the name of its zero point, and its parameters."""
+
+    tensor: str
+    zero_point: str
+    params: QParams
 
 
 class _Writer:
@@ -87,6 +109,7 @@ class _Writer:
         self._taken.update(name for node in model.graph.node for name in (node.name, *node.output))
         self._nodes: list[NodeProto] = []
         self._dequantized: dict[str, str] = {}
+        self._quantized: dict[str, _Quantized] = {}  # by the dequantized tensor
         self._weights: dict[tuple[str, int, bytes], tuple[QuantizedWeight, str]] = {}
 
     def write(self) -> None:
@@ -95,15 +118,18 @@ class _Writer:
         nodes = list(self._graph.node)
         for name in self._layout.tensors:
             if name in self._inputs:
-                self._pair(name, name, self._new(f"{name}_dequantized"))
+                self._pair(name, name, self._new(f"{name}_dequantized"), self._params[name])
         for node in nodes:
             on_integers = node.name in layers or node.output[0] in integer
             if node.name in layers and len(node.input) > 1 and node.input[1] in self._constants:
                 self._weigh(node)
             self._rewire(node, on_integers)
-            self._nodes.append(node)
+            if node.name in layers and node.op_type in ("HardSigmoid", "HardSwish"):
+                self._saturate(node)
+            else:
+                self._nodes.append(node)
             for position, name in enumerate(node.output):
-                if name in self._params:
+                if name in self._params and name not in self._dequantized:
                     self._after(node, position, name)
         copies = [NodeProto.FromString(node.SerializeToString()) for node in self._nodes]
         del self._graph.node[:]
@@ -121,19 +147,52 @@ class _Writer:
         """Quantize what ``node`` writes; an output of the model keeps its name, behind the pair."""
         if name in self._outputs:
             node.output[position] = self._new(f"{name}_float")
-            self._pair(name, node.output[position], name)
+            self._pair(name, node.output[position], name, self._params[name])
         else:
-            self._pair(name, name, self._new(f"{name}_dequantized"))
+            self._pair(name, name, self._new(f"{name}_dequantized"), self._params[name])
 
-    def _pair(self, name: str, source: str, target: str) -> None:
-        """QuantizeLinear and DequantizeLinear from ``source`` to ``target``, with the scale of ``name``."""
-        params: QParams = self._params[name]
+    def _saturate(self, node: NodeProto) -> None:
+        """HardSigmoid by a sum that saturates at 0 and 1, HardSwish as its product with that.
+
+        clip(alpha x + beta, 0, 1) is the sum of beta and of x dequantized with alpha times its scale,
+        quantized over [0, 1]. Integer kernels know sums and products, and neither of these activations.
+
+        Source: ONNX operators HardSigmoid and HardSwish (alpha 1/6, beta 1/2).
+        """
+        swish = node.op_type == "HardSwish"
+        alpha = 1 / 6 if swish else float(attribute(node, "alpha", 0.2))
+        beta = 0.5 if swish else float(attribute(node, "beta", 0.5))
+        name, known = node.output[0], self._quantized[node.input[0]]
+        gate = self._new(f"{name}_gate") if swish else name
+        slope = self._store(f"{gate}_slope", np.float32(alpha * known.params.scale))
+        scaled = self._new(f"{gate}_scaled")
+        self._add("DequantizeLinear", [known.tensor, slope, known.zero_point], scaled)
+        total = self._add("Add", [scaled, self._constant(f"{gate}_shift", beta)], self._new(f"{gate}_total"))
+        target = self._new(f"{gate}_dequantized")
+        self._pair(gate, total, target, activation_params(UNIT, self._scheme))
+        if swish:
+            # Not by the name of the HardSwish: it has another operator and another input.
+            product = self._new(f"{name}_Mul")
+            self._nodes.append(helper.make_node("Mul", [node.input[0], target], [name], name=product))
+
+    def _constant(self, name: str, value: float) -> str:
+        """One number, dequantized from the integer next to the zero point, or at it."""
+        lowest = np.iinfo(self._scheme.activation_dtype).min
+        integer = np.dtype(self._scheme.activation_dtype).type
+        source = self._store(f"{name}_quantized", integer(lowest + (value > 0)))
+        scale = self._store(f"{name}_scale", np.float32(abs(value) or 1.0))
+        zero = self._store(f"{name}_zero_point", integer(lowest + (value < 0)))
+        return self._add("DequantizeLinear", [source, scale, zero], self._new(f"{name}_dequantized"))
+
+    def _pair(self, name: str, source: str, target: str, params: QParams) -> None:
+        """QuantizeLinear and DequantizeLinear from ``source`` to ``target``, which stands for ``name``."""
         scale = self._store(f"{name}_scale", np.float32(params.scale))
         zero = self._store(f"{name}_zero_point", np.dtype(params.dtype).type(params.zero_point))
         middle = self._new(f"{name}_quantized")
         self._add("QuantizeLinear", [source, scale, zero], middle)
         self._add("DequantizeLinear", [middle, scale, zero], target)
         self._dequantized[name] = target
+        self._quantized[target] = _Quantized(middle, zero, params)
 
     def _weigh(self, node: NodeProto) -> None:
         """Replace a layer's weight, and its bias when the scheme says so, by dequantized integers."""

@@ -1,26 +1,27 @@
 """Which layers of a prepared graph run on integers, and which tensors are quantized for them.
 
-Quantized are the inputs of Conv, Gemm and MatMul with constant weights and of residual Add; and their outputs
-behind a fused activation, once per tensor, since an engine takes DequantizeLinear, layer, activation and
-QuantizeLinear together for one integer kernel. Gemm and MatMul also give floats, so their output is
-quantized only where a quantized layer reads it. Logits stay in float; a Conv or Add that gives logits
-directly stays in float itself. Pooling, Concat and reshapes pass their input's scale through.
+Quantized are the inputs of Conv, Gemm and MatMul with constant weights and of elementwise operators behind
+them (residual Add); and their outputs behind a fused activation, once per tensor, since an engine takes
+DequantizeLinear, layer, activation and QuantizeLinear together for one integer kernel. Where kernels give
+floats as well, an output is quantized only if a quantized layer reads it. Logits stay in float; what gives
+logits directly, and has no kernel that gives floats, stays in float itself. Pooling, Concat and reshapes
+pass their input's scale through.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from inferometer.contracts import QdqScheme
+from inferometer.contracts import FUSIBLE_ACTIVATIONS, QdqScheme
 from inferometer.errors import CalibrationError
 from inferometer.models.graph import attribute, is_standard
 from inferometer.models.shapes import infer_facts
 
-__all__ = ["Layout", "Passage", "channel_axis", "layout_of"]
+__all__ = ["Layout", "Passage", "channel_axis", "layout_of", "ranges_needed"]
 
 # Between a layer and the model's output: they change no ranking of classes, or only the shape.
 _FINAL_OPS = frozenset(
@@ -31,10 +32,23 @@ _FINAL_OPS = frozenset(
 # Pass their input's scale through, but make new values: done on integers only where a layer reads the result.
 _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
 
-# Integer kernels of these give floats as well, so that their output may stay in float.
-_FLOAT_OUTPUT_OPS = frozenset({"Gemm", "MatMul"})
+_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
-_WEIGHTED_OPS = frozenset({"Conv", "Gemm", "MatMul"})
+# Rules under which everything is a layer that is one for some engine.
+_ANY_ENGINE = QdqScheme(
+    name="any engine",
+    activation_dtype="int8",
+    activation_symmetric=True,
+    weight_bits=8,
+    weight_per_channel=True,
+    bias="float",
+    quantized_ops=QdqScheme.quantized_ops | _WEIGHTED_OPS,
+    fused_activations=FUSIBLE_ACTIVATIONS,
+    float_output_ops=_WEIGHTED_OPS | {"Add"},
+)
+
+# An activation that is the product of its input with this function of it: Swish (SiLU) and HardSwish.
+_GATES = frozenset({"Sigmoid", "HardSigmoid"})
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,8 @@ class Layout:
     Attributes:
         layers: Names of the nodes that run on integers, in graph order.
         tensors: Tensors that are quantized, in graph order.
-        observed: Those of them whose range does not follow from another's, in graph order.
+        observed: Those of them whose range must be found on images, in graph order.
+        unit: Those of them that lie between 0 and 1 whatever the images (Sigmoid), in graph order.
         passages: The nodes that pass a scale from quantized tensors to a quantized tensor, in graph order.
     """
 
@@ -61,6 +76,7 @@ class Layout:
     tensors: tuple[str, ...]
     observed: tuple[str, ...]
     passages: tuple[Passage, ...]
+    unit: tuple[str, ...] = ()
 
 
 def layout_of(
@@ -84,37 +100,60 @@ def layout_of(
         )
     wanted: set[str] = set()
     for node in layers.values():
-        wanted.update(graph.layer_inputs(node))
-        if node.op_type not in _FLOAT_OUTPUT_OPS:
+        wanted.update(graph.layer_inputs(node, layers))
+        if not graph.gives_floats(node):
             wanted.add(graph.settled(node))
-    graph.extend(wanted)
+    graph.extend(wanted, {graph.settled(node) for node in layers.values()})
     passages = tuple(
         passage for passage in graph.passages() if wanted.issuperset((passage.output, *passage.inputs))
     )
-    passed = {passage.output for passage in passages}
     tensors = tuple(name for name in graph.order() if name in wanted)
+    unit = tuple(name for name in tensors if graph.is_unit(name))
+    known = {passage.output for passage in passages}.union(unit)
     return Layout(
         layers=tuple(layers),
         tensors=tensors,
-        observed=tuple(name for name in tensors if name not in passed),
+        observed=tuple(name for name in tensors if name not in known),
         passages=passages,
+        unit=unit,
     )
+
+
+def ranges_needed(model: ModelProto) -> tuple[str, ...]:
+    """The tensors that need a range for one engine or another, in graph order.
+
+    Engines differ in which layers they fuse, and in which results stay in float: the contract's default rules
+    fuse least, and so quantize most tensors; others may have more layers, whose inputs are added.
+
+    Args:
+        model: A prepared model.
+
+    Raises:
+        CalibrationError: No layer can be quantized.
+    """
+    most = layout_of(model, _ANY_ENGINE).observed
+    try:
+        usual = layout_of(model)
+    except CalibrationError:  # only engines with further kernels have a layer
+        return most
+    named = set(usual.observed) | (set(most) - set(usual.tensors))
+    return tuple(name for name in _Graph(model, None).order() if name in named)
 
 
 class _Graph:
     """Look-ups in one prepared graph, under one set of operator rules."""
 
     def __init__(self, model: ModelProto, scheme: QdqScheme | None) -> None:
-        rules = scheme or QdqScheme
-        self._quantized_ops = rules.quantized_ops
-        self._passthrough_ops = rules.passthrough_ops
-        self._fused = rules.fused_activations
+        self._rules = scheme or QdqScheme
+        self._from_zero = scheme is None or not scheme.activation_symmetric
         self._model = model
         self._facts = infer_facts(model, "the model")
         self._constants = {tensor.name for tensor in model.graph.initializer}
         self._outputs = {item.name for item in model.graph.output}
         self._readers: dict[str, list[NodeProto]] = {}
+        self._producers: dict[str, NodeProto] = {}
         for node in model.graph.node:
+            self._producers.update((name, node) for name in node.output)
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
 
@@ -133,7 +172,7 @@ class _Graph:
             if not integer.isdisjoint(passed.get(node.output[0], ())):
                 integer.add(node.output[0])
             if (
-                node.op_type not in self._quantized_ops
+                node.op_type not in self._rules.quantized_ops
                 or not is_standard(node.domain)
                 or node.name in float_layers
             ):
@@ -143,36 +182,70 @@ class _Graph:
                 if node.op_type in _WEIGHTED_OPS
                 else self._joins(node, integer)
             )
-            if fits and (node.op_type in _FLOAT_OUTPUT_OPS or not self._is_logits(self.settled(node))):
+            if fits and (self.gives_floats(node) or not self._is_logits(self.settled(node))):
                 found[node.name] = node
                 integer.add(self.settled(node))
         return found
 
-    def layer_inputs(self, node: NodeProto) -> tuple[str, ...]:
-        """The activations that a layer reads."""
-        return (node.input[0],) if node.op_type in _WEIGHTED_OPS else tuple(node.input)
+    def gives_floats(self, node: NodeProto) -> bool:
+        """Whether the result of a layer need not be quantized."""
+        return node.op_type in self._rules.float_output_ops
+
+    def layer_inputs(self, node: NodeProto, layers: Collection[str]) -> tuple[str, ...]:
+        """The activations that are quantized for a layer, given the names of all ``layers``."""
+        if node.op_type in _WEIGHTED_OPS:
+            return (node.input[0],)
+        if node.op_type != "Add" or not self._rules.fused_sum:
+            return tuple(node.input)
+        own = [name for name in node.input if self._adds_itself(name, layers)]
+        # The Conv that comes last adds what is there by then.
+        last = max(own, key=list(self._producers).index, default=None)
+        return tuple(name for name in node.input if name != last)
+
+    def _adds_itself(self, name: str, layers: Collection[str]) -> bool:
+        """Whether ``name`` is the bare result of a quantized Conv that one node alone reads."""
+        node = self._producers.get(name)
+        return (
+            node is not None
+            and node.op_type == "Conv"
+            and node.name in layers
+            and len(self._readers[name]) == 1
+            and name not in self._outputs
+        )
 
     def settled(self, node: NodeProto) -> str:
         """The output of a layer behind the activation that engines fuse with it."""
         output = str(node.output[0])
         readers = self._readers.get(output, [])
-        if len(readers) != 1 or output in self._outputs:
+        if output in self._outputs or not all(is_standard(reader.domain) for reader in readers):
             return output
-        reader = readers[0]
-        fuses = (
-            reader.op_type in self._fused
-            and is_standard(reader.domain)
-            and reader.input[0] == output
-            and all(name in self._constants for name in reader.input[1:] if name)
-        )
-        return str(reader.output[0]) if fuses else output
+        if len(readers) == 1:
+            reader = readers[0]
+            fuses = (
+                reader.op_type in self._rules.fused_activations
+                and reader.input[0] == output
+                and all(name in self._constants for name in reader.input[1:] if name)
+            )
+            return str(reader.output[0]) if fuses else output
+        return self._gated(output, readers) or output
 
-    def extend(self, wanted: set[str]) -> None:
+    def _gated(self, output: str, readers: list[NodeProto]) -> str | None:
+        """The product of ``output`` with its own Sigmoid or HardSigmoid, when that is all that reads it."""
+        gates = [reader for reader in readers if reader.op_type in _GATES & self._rules.fused_activations]
+        products = [reader for reader in readers if reader.op_type == "Mul"]
+        if len(readers) != 2 or not gates or not products:
+            return None
+        gate, product = gates[0].output[0], products[0]
+        single = len(self._readers.get(gate, [])) == 1 and gate not in self._outputs
+        return str(product.output[0]) if single and set(product.input) == {output, gate} else None
+
+    def extend(self, wanted: set[str], results: Set[str]) -> None:
         """Carry quantization on through the nodes that pass scales, from the start of the graph to its end.
 
         Moving bytes is cheaper than moving floats, so they work on integers where their input is quantized
-        already; what comes in float (from LRN, say) is pooled in float and quantized behind. A Concat works
-        on integers as soon as one input does and a layer reads its output: then the others are quantized.
+        already, or is one of the ``results`` of layers that a layer reads again behind them, or MaxPool
+        reads. What comes in float (from LRN, say) is pooled in float and quantized behind. A Concat works on
+        integers as soon as one input does and a layer reads its output: then the others are quantized.
         """
         passages = list(self.passages())
         read = set(wanted)
@@ -180,8 +253,10 @@ class _Graph:
             if passage.output in read:
                 read.update(passage.inputs)
         for passage in passages:
+            near = not wanted.isdisjoint(passage.inputs) or not results.isdisjoint(passage.inputs)
             values_stay = passage.op not in _AVERAGES and not self._is_logits(passage.output)
-            if passage.output in read and not wanted.isdisjoint(passage.inputs):
+            pools = passage.op == "MaxPool" and values_stay and near
+            if (passage.output in read and near) or pools:
                 wanted.update((passage.output, *passage.inputs))
             elif values_stay and wanted.issuperset(passage.inputs):
                 wanted.add(passage.output)
@@ -189,7 +264,7 @@ class _Graph:
     def passages(self) -> Iterator[Passage]:
         """All nodes that could pass a scale through, in graph order."""
         for node in self._model.graph.node:
-            if node.op_type not in self._passthrough_ops or not is_standard(node.domain):
+            if node.op_type not in self._rules.passthrough_ops or not is_standard(node.domain):
                 continue
             inputs = tuple(node.input) if node.op_type == "Concat" else (node.input[0],)
             second = [name for name in node.output[1:] if name in self._readers or name in self._outputs]
@@ -201,7 +276,11 @@ class _Graph:
             return False
         shape = self._facts[node.input[1]].shape or ()
         axis = channel_axis(node)
-        plain = len(shape) > 2 if node.op_type == "Conv" else len(shape) == 2 and _is_plain(node)
+        if "Conv" in node.op_type:
+            # A group of a ConvTranspose has channels of its own on the axis of all groups: no axis has all.
+            plain = len(shape) > 2 and (node.op_type == "Conv" or attribute(node, "group", 1) == 1)
+        else:
+            plain = len(shape) == 2 and _is_plain(node)
         return plain and self._is_activation(node.input[0]) and self._bias_fits(node, shape[axis])
 
     def _bias_fits(self, node: NodeProto, channels: int | None) -> bool:
@@ -213,13 +292,19 @@ class _Graph:
         sides = known.shape if known and known.shape is not None else (None,)
         return constant and None not in sides and math.prod(s or 0 for s in sides) in (1, channels)
 
+    def is_unit(self, name: str) -> bool:
+        """Whether ``name`` is what a Sigmoid or HardSigmoid gives."""
+        node = self._producers.get(name)
+        return node is not None and node.op_type in _GATES and is_standard(node.domain)
+
     def _joins(self, node: NodeProto, integer: set[str]) -> bool:
-        """Whether an Add joins two activations, at least one of them out of a quantized layer."""
-        return (
-            len(node.input) == 2
-            and all(self._is_activation(name) for name in node.input)
-            and not integer.isdisjoint(node.input)
-        )
+        """Whether an elementwise operator reads activations alone, at least one out of a quantized layer."""
+        if node.op_type in ("HardSigmoid", "HardSwish"):
+            # What is below 0 saturates there: only a range that begins with 0 does this.
+            rises = node.op_type == "HardSwish" or attribute(node, "alpha", 0.2) > 0
+            if not self._from_zero or not rises or node.output[0] in self._outputs:
+                return False
+        return all(self._is_activation(name) for name in node.input) and not integer.isdisjoint(node.input)
 
     def _is_activation(self, name: str) -> bool:
         return name not in self._constants and self._is_float(name)
@@ -238,7 +323,10 @@ class _Graph:
 
 
 def channel_axis(node: NodeProto) -> int:
-    """The output channels' axis in a weight: [M, C, kH, kW], [K, N], or [N, K] when transposed."""
+    """The output channels' axis in a weight.
+
+    Conv [M, C, kH, kW], ConvTranspose [C, M, kH, kW], MatMul and Gemm [K, N], or [N, K] when transposed.
+    """
     if node.op_type == "Conv":
         return 0
     return 0 if node.op_type == "Gemm" and attribute(node, "transB", 0) else 1

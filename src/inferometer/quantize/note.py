@@ -25,7 +25,7 @@ class CalibrationNote(Frozen):
         table_sha256: Content hash of the calibration table.
         method: Of the table.
         source: Of the table.
-        images: How many there were.
+        images: How many there were; None where that is unknown.
         image_hashes: SHA-256 of each image: they are left out when accuracy is scored.
         model_sha256: Of the float model's file.
         scheme: Name of the QDQ scheme.
@@ -36,7 +36,7 @@ class CalibrationNote(Frozen):
     table_sha256: str
     method: str
     source: Source
-    images: int
+    images: int | None
     image_hashes: tuple[str, ...]
     model_sha256: str
     scheme: str

@@ -13,7 +13,11 @@ from inferometer.quantize.histogram import VANISHING
 from inferometer.quantize.layout import Layout
 from inferometer.quantize.table import TensorRange
 
-__all__ = ["QParams", "activation_params", "activation_range", "ranges_of_tensors"]
+__all__ = ["UNIT", "QParams", "activation_params", "activation_range", "ranges_of_tensors"]
+
+
+UNIT = TensorRange(lo=0.0, hi=1.0, threshold=1.0)
+"""The range of what a Sigmoid or HardSigmoid gives, whatever the images."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ def ranges_of_tensors(
             f"the calibration table has no range for tensor {missing[0]!r} (and {len(missing) - 1} more): "
             f"it was made from another model or by another version; calibrate this model"
         )
-    groups = _Groups({name: table[name] for name in layout.observed})
+    unit = dict.fromkeys(layout.unit, UNIT)
+    groups = _Groups({**unit, **{name: table[name] for name in layout.observed}})
     for passage in layout.passages:
         groups.follow(passage.output, passage.inputs, mixed_signs)
     return {name: groups.range_of(name) for name in layout.tensors}

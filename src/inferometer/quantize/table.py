@@ -17,10 +17,10 @@ from inferometer.records import Frozen
 
 __all__ = ["TABLE_SCHEMA", "CalibrationTable", "Source", "TensorRange"]
 
-TABLE_SCHEMA = 1
-"""Of the file. History: 1, the first."""
+TABLE_SCHEMA = 2
+"""Of the file. History: 1, the first; 2, with ``percentile`` and tables from a cache (``images`` is null)."""
 
-Source = Literal["images", "synthetic"]
+Source = Literal["images", "synthetic", "cache"]
 
 
 class TensorRange(Frozen):
@@ -44,13 +44,14 @@ class CalibrationTable(Frozen):
     """The outcome of one calibration.
 
     Attributes:
-        method: Key of ``METHODS``.
+        method: Key of ``METHODS``; of a cache ``tensorrt:`` and the calibrator it names.
+        percentile: Per cent of the values that do not saturate; None for the other methods.
         bins: Bins of the histograms; None for a method without.
         tensors: Ranges by tensor name, of the prepared model.
-        image_hashes: SHA-256 of each image, sorted; empty for synthetic input.
-        images: How many images (rows) were seen.
-        source: ``images``, or ``synthetic`` (seeded random input).
-        model_sha256: Of the float model's file.
+        image_hashes: SHA-256 of each image, sorted; empty for synthetic input and for a cache.
+        images: How many images (rows) were seen; None for a cache, which does not say.
+        source: ``images``, ``synthetic`` (seeded random input), or ``cache`` (read from TensorRT's form).
+        model_sha256: Of the float model's file; for a cache, the one it was read for.
         versions: Of the software, for information.
         seed: Of synthetic input or of the image order; None where there was none.
         warnings: What a user should know of these ranges, one line each.
@@ -58,19 +59,30 @@ class CalibrationTable(Frozen):
 
     schema_version: int = Field(default=TABLE_SCHEMA, alias="schema")
     method: str
+    percentile: float | None = Field(default=None, gt=0, le=100)
     bins: int | None
     tensors: dict[str, TensorRange]
     image_hashes: tuple[str, ...]
-    images: int = Field(ge=1)
+    images: int | None = Field(ge=1)
     source: Source
     model_sha256: str
     versions: dict[str, str] = Field(default_factory=dict)
     seed: int | None = None
     warnings: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def _consistent(self) -> CalibrationTable:
+        if (self.percentile is None) == (self.method == "percentile"):
+            raise ValueError("a percentile belongs to the method of that name, and to it alone")
+        if (self.images is None) != (self.source == "cache"):
+            raise ValueError("the number of images is unknown for a cache, and for it alone")
+        return self
+
     def content_sha256(self) -> str:
         """SHA-256 of the ranges and what they are of: all but seed, versions and warnings, in hexadecimal."""
-        content = self.model_dump(mode="json", by_alias=True, exclude={"seed", "versions", "warnings"})
+        content = self._content()
+        for name in ("seed", "versions", "warnings"):
+            del content[name]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -91,8 +103,14 @@ class CalibrationTable(Frozen):
 
     def to_bytes(self) -> bytes:
         """The table as readable JSON in UTF-8, as `save` writes it."""
-        text = json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n"
-        return text.encode()
+        return (json.dumps(self._content(), indent=1) + "\n").encode()
+
+    def _content(self) -> dict[str, Any]:
+        """What is written; without an absent percentile, so that older tables stay and hash as they are."""
+        content: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
+        if self.percentile is None:
+            del content["percentile"]
+        return content
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table as readable JSON; the file is the old or the new one, never a part.

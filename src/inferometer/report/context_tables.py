@@ -13,6 +13,7 @@ __all__ = ["calibrations", "machines", "models", "not_measured"]
 _SOURCES = {
     "images": Cell("images of the data set", "images"),
     "synthetic": Cell("synthetic input: speed only", "synthetic", "bad"),
+    "cache": Cell("a TensorRT calibration cache", "cache"),
     "model": Cell("the model file was already quantized", "model"),
 }
 

@@ -60,7 +60,10 @@ def _flat(record: Record) -> Iterator[tuple[str, Any]]:
     yield from _fields(ModelInfo, record.model, "model_")
     for precision in PRECISION_ORDER:
         yield f"mac_share_{precision}", (record.precision_mac_share or {}).get(precision)
-    yield from _fields(CalibrationInfo, record.calibration, "calibration_")
+    yield from _fields(CalibrationInfo, record.calibration, "calibration_", leave=("stages_s",))
+    stages = (record.calibration and record.calibration.stages_s) or {}
+    for stage in ("decode", "forward", "statistics", "search", "wall"):
+        yield f"calibration_{stage}_s", stages.get(stage)
     for moment in ("before", "after"):
         taken = (record.probe or {}).get(moment) or {}
         for name in ("compute_bytes_per_s", "copy_bytes_per_s"):

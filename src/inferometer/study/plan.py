@@ -16,6 +16,7 @@ from typing import Literal
 
 from inferometer.config import SPLIT_RULES, CalibrationSection
 from inferometer.data.imageset import ImageSet
+from inferometer.quantize.methods import method_named
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Kind, Precision, Trial
 from inferometer.study.resolve import Resolved, ResolvedEngine, ResolvedModel
@@ -23,7 +24,7 @@ from inferometer.trials.spec import AccuracyTask, CalibrationTask, TrialSpec, id
 
 __all__ = ["CalibratedModel", "Planned", "plan_calibrations", "plan_trials"]
 
-FORWARD_BATCH = 4  # images per call of accuracy and calibration trials; results do not depend on it
+FORWARD_BATCH = 4  # images per call of accuracy trials; results do not depend on it
 
 
 @dataclass(frozen=True)
@@ -163,11 +164,13 @@ def _calibration(resolved: Resolved, model: ResolvedModel, runner: ResolvedEngin
         listing_sha256=images.listing_sha256 if images else None,
         images=(section or defaults).images,
         method=(section or defaults).method,
+        percentile=method_named((section or defaults).method, (section or defaults).percentile).percentile,
         split=(section or defaults).split,
         split_sha256=_content_of((section or defaults).split),
+        memory_bytes=(section or defaults).memory_bytes,
     )
-    batch = model.fixed_batch or FORWARD_BATCH
-    spec = _spec(resolved, model, runner, "calibration", "fp32", batch, 0, calibration=task)
+    # An open batch is chosen by the trial: as large as the memory allows.
+    spec = _spec(resolved, model, runner, "calibration", "fp32", model.fixed_batch, 0, calibration=task)
     return Planned(spec)
 
 
@@ -201,7 +204,7 @@ def _spec(
     entry: ResolvedEngine,
     kind: Kind,
     precision: Precision,
-    batch: int,
+    batch: int | None,
     repeat: int,
     *,
     calibration: CalibrationTask | None = None,
@@ -243,7 +246,9 @@ def _spec(
     return spec.model_copy(update={"id": identity_of(spec)})
 
 
-def _detail(kind: Kind, batch: int, repeat: int, largest: int) -> Literal["none", "executed", "profile"]:
+def _detail(
+    kind: Kind, batch: int | None, repeat: int, largest: int
+) -> Literal["none", "executed", "profile"]:
     """What ran is read back once per point; layers are timed at the largest batch alone."""
     if kind != "throughput" or repeat > 0:
         return "none"

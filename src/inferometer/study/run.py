@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inferometer.config import Study
 from inferometer.environment.inventory import inventory
+from inferometer.environment.process import release_memory
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Outcome, Record
 from inferometer.store import Contents, Store, open_store, sidecar_of
@@ -61,6 +62,7 @@ def run_study(
     with open_store(folder, study.name) as store:
         end_leftovers(folder)
         resolved = resolve(study, folder)
+        release_memory()  # of the models that were read: workers need it
         runner = _Runner(store, watcher, study, budget_s, frozenset(retry))
         calibrations = plan_calibrations(resolved)
         runner.run(calibrations, to_come=len(plan_trials(resolved, {})))

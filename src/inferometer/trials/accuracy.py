@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inferometer.accuracy import score, top_k
-from inferometer.contracts import Session
+from inferometer.contracts import Session, TensorInfo
 from inferometer.data.imageset import open_set, ordered
 from inferometer.data.loader import Batch, ImageLoader
 from inferometer.data.preprocess import Preprocessing
@@ -56,7 +56,7 @@ def run_accuracy(spec: TrialSpec, progress: Progress) -> Outcome:
                 wanted &= np.cumsum(wanted) <= task.images - kept.count
             if not wanted.any():
                 continue
-            logits = session.infer(image_feeds(session, padded(loaded.images, batch)))[output]
+            logits = session.infer(image_feeds(session.inputs[0], padded(loaded.images, batch)))[output]
             kept.add(loaded, wanted, logits[: len(loaded.labels)])
             if task.images is not None and kept.count >= task.images:
                 break
@@ -104,13 +104,12 @@ def preprocessing_for(spec: TrialSpec, session: Session) -> Preprocessing:
     return spec.preprocess.for_input(session.inputs[0].shape)
 
 
-def image_feeds(session: Session, images: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
-    """Preprocessed images ``[batch, ...] float32`` as the session's one input wants them.
+def image_feeds(wanted: TensorInfo, images: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
+    """Preprocessed images ``[batch, ...] float32`` as a session's one input wants them.
 
     Raises:
         DataError: The input holds no floating-point numbers.
     """
-    wanted = session.inputs[0]
     if np.dtype(wanted.dtype).kind != "f":
         raise DataError(f"input {wanted.name!r} wants {wanted.dtype}, but preprocessing gives floating point")
     return {wanted.name: images.astype(wanted.dtype, copy=False)}

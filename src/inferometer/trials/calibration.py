@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from onnx import ModelProto
 
 from inferometer import registry
-from inferometer.contracts import Session
+from inferometer.contracts import Engine, Session, TensorInfo
 from inferometer.data.imageset import open_set, split_entries
-from inferometer.data.loader import ImageLoader
+from inferometer.data.loader import Batch, ImageLoader
 from inferometer.data.synthetic import synthetic_feeds
 from inferometer.environment.cgroup import usable_cores
+from inferometer.environment.process import release_memory
 from inferometer.models.files import load as load_model
 from inferometer.models.files import save
-from inferometer.quantize.calibrate import CalibrationBatch, calibrate
+from inferometer.quantize.calibrate import Batches, CalibrationBatch, StageTimes, calibrate
 from inferometer.quantize.graph import expose, observed_tensors, prepare
 from inferometer.records import CalibrationInfo, Outcome
 from inferometer.store import write_sidecar
 from inferometer.trials.accuracy import image_feeds, padded, preprocessing_for
+from inferometer.trials.forward import ForwardPlan, plan_forward
 from inferometer.trials.memory import PeakMemory
 from inferometer.trials.spec import TrialSpec
 
@@ -32,28 +37,39 @@ SYNTHETIC_IMAGES = 8
 Progress = Callable[[int, int], None]
 
 
+# Of the memory budget: what may hold decoded images from the first pass to the second; the rest is for
+# activations.
+_PIXELS_SHARE = 0.25
+
+
 def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
     """Choose ranges for every tensor that gets quantized; the table is a sidecar."""
-    task, batch = spec.calibration, spec.trial.batch
+    task = spec.calibration
     assert task is not None, "planning gives every calibration trial a task"
-    assert batch is not None, "planning gives every calibration trial a batch"
     peak = PeakMemory()
     model = prepare(load_model(Path(spec.model_path)))
     tensors = observed_tensors(model)
     engine = registry.engine(spec.trial.engine)
+    plan = _plan(spec, model, tensors)
+    times = StageTimes()
     with tempfile.TemporaryDirectory(prefix="inferometer-", dir=Path(spec.folder) / "work") as folder:
         exposed = Path(folder) / "exposed.onnx"
         save(expose(model, tensors), exposed)
-        with engine.load(exposed, spec.trial.device, "fp32", batch, spec.options) as session:
-            batches, images, missing = _batches(spec, session, batch)
+        del model
+        release_memory()
+        with _opened(engine, exposed, spec, plan) as session:
+            batches, images, missing = _batches(spec, session, plan.batch)
             table = calibrate(
                 session,
                 batches,
                 tensors,
                 method=task.method,
+                percentile=task.percentile,
                 model_sha256=spec.model.sha256,
                 source="images" if task.data else "synthetic",
                 on_progress=lambda done: progress(done, 2 * images),
+                times=times,
+                versions={engine.name: engine.version},
             )
     memory, absent = peak.taken()
     sidecar = write_sidecar(Path(spec.folder), f"{spec.id}.table.json", table.to_bytes())
@@ -64,6 +80,9 @@ def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
             source=table.source,
             method=table.method,
             images=table.images,
+            forward_batch=plan.batch,
+            threads=times.threads,
+            stages_s={**times.seconds, "wall": times.wall_s},
         ),
         sidecars=(sidecar,),
         memory=memory,
@@ -71,9 +90,20 @@ def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
     )
 
 
-def _batches(
-    spec: TrialSpec, session: Session, batch: int
-) -> tuple[Callable[[], Iterator[CalibrationBatch]], int, dict[str, str]]:
+def _plan(spec: TrialSpec, model: ModelProto, tensors: tuple[str, ...]) -> ForwardPlan:
+    task, fixed = spec.calibration, spec.trial.batch
+    assert task is not None
+    budget = int(task.memory_bytes * (1 - _PIXELS_SHARE))
+    plan = plan_forward(model, tensors, budget, spec.options.get("threads") or usable_cores())
+    return plan if fixed is None else ForwardPlan(fixed, plan.in_flight)
+
+
+def _opened(engine: Engine, exposed: Path, spec: TrialSpec, plan: ForwardPlan) -> Session:
+    options = {**spec.options, "in_flight": plan.in_flight}
+    return engine.load(exposed, spec.trial.device, "fp32", plan.batch, options)
+
+
+def _batches(spec: TrialSpec, session: Session, batch: int) -> tuple[Batches, int, dict[str, str]]:
     """A source that can be read twice, and how many images one reading gives."""
     task = spec.calibration
     assert task is not None
@@ -82,28 +112,54 @@ def _batches(
     images = open_set(task.data)
     entries = split_entries(images, task.images, task.split, spec.seed).calibration
     loader = ImageLoader(
-        images.root, entries, preprocessing_for(spec, session), batch, workers=usable_cores()
+        images.root,
+        entries,
+        preprocessing_for(spec, session),
+        batch,
+        keep_bytes=int(task.memory_bytes * _PIXELS_SHARE),
     )
 
-    def read() -> Iterator[CalibrationBatch]:
-        for loaded in loader:
-            yield CalibrationBatch(
-                feeds=image_feeds(session, padded(loaded.images, batch)),
-                count=len(loaded.labels),
-                hashes=loaded.hashes,
-            )
+    def made(decode: Callable[[], Batch | None]) -> CalibrationBatch | None:
+        loaded = decode()
+        if loaded is None:
+            return None
+        return CalibrationBatch(
+            feeds=image_feeds(session.inputs[0], padded(loaded.images, batch)),
+            count=len(loaded.labels),
+            hashes=loaded.hashes,
+        )
+
+    def read() -> Iterator[Callable[[], CalibrationBatch | None]]:
+        for decode in loader.deferred():
+            yield partial(made, decode)
 
     return read, len(entries), {}
 
 
-def _synthetic(
-    spec: TrialSpec, session: Session, batch: int
-) -> tuple[Callable[[], Iterator[CalibrationBatch]], int, dict[str, str]]:
+def _synthetic(spec: TrialSpec, session: Session, batch: int) -> tuple[Batches, int, dict[str, str]]:
+    """Seeded inputs, each image by itself, so that the forward batch does not change them."""
     rounds = -(-SYNTHETIC_IMAGES // batch)
 
     def read() -> Iterator[CalibrationBatch]:
         for number in range(rounds):
-            feeds = synthetic_feeds(session.inputs, int(np.uint32(spec.seed + number)))
-            yield CalibrationBatch(feeds=feeds, count=batch, hashes=())
+            images = [
+                synthetic_feeds(_single(session, batch), int(np.uint32(spec.seed + number * batch + row)))
+                for row in range(batch)
+            ]
+            feeds = {
+                tensor.name: np.concatenate([image[tensor.name] for image in images])[: tensor.shape[0]]
+                for tensor in session.inputs
+            }
+            yield CalibrationBatch(
+                feeds=feeds, count=min(batch, SYNTHETIC_IMAGES - number * batch), hashes=()
+            )
 
-    return read, rounds * batch, {"accuracy": "ranges chosen on synthetic input say nothing of accuracy"}
+    return read, SYNTHETIC_IMAGES, {"accuracy": "ranges chosen on synthetic input say nothing of accuracy"}
+
+
+def _single(session: Session, batch: int) -> tuple[TensorInfo, ...]:
+    """The session's inputs for one image."""
+    return tuple(
+        replace(tensor, shape=(1, *tensor.shape[1:])) if tensor.shape[:1] == (batch,) else tensor
+        for tensor in session.inputs
+    )

@@ -16,15 +16,18 @@ __all__ = ["AccuracyTask", "CalibrationTask", "Job", "TrialSpec", "identity_of"]
 class CalibrationTask(Frozen):
     """Which images choose the ranges; ``data`` None means seeded synthetic input.
 
-    ``split_sha256`` is the content of a file that names them, when ``split`` is one.
+    ``split_sha256`` is the content of a file that names them, when ``split`` is one. ``percentile`` is given
+    for the method of that name alone.
     """
 
     data: str | None
     listing_sha256: str | None
     images: int
-    method: Literal["kl", "minmax"]
+    method: Literal["kl", "minmax", "percentile", "mse"]
     split: str
     split_sha256: str | None = None
+    percentile: float | None = None
+    memory_bytes: int = 256 * 1024**2
 
 
 class AccuracyTask(Frozen):
@@ -100,7 +103,10 @@ def identity_of(spec: TrialSpec) -> str:
             "repeat": trial.repeat,
         }
     if spec.calibration is not None:
-        content["calibration"] = spec.calibration.model_dump(mode="json", exclude={"data", "split"}) | {
+        no_matter = {"data", "split", "memory_bytes"}
+        if spec.calibration.percentile is None:  # so that trials of the other methods keep their identity
+            no_matter.add("percentile")
+        content["calibration"] = spec.calibration.model_dump(mode="json", exclude=no_matter) | {
             "split": spec.calibration.split_sha256 or spec.calibration.split
         }
         content["seed"] = spec.seed

@@ -189,3 +189,43 @@ def test_bad_arguments(tmp_path):
             ImageLoader(tmp_path, entries, RAW, **arguments)
     with pytest.raises(DataError, match="no image is left"):
         ImageLoader(tmp_path, [], RAW, 1)
+
+
+def test_deferred_batches_may_be_made_in_any_order(tmp_path):
+    loader = ImageLoader(tmp_path, images(tmp_path, 60, bad={3}), RAW, 4)
+    made = [make() for make in reversed(list(loader.deferred()))][::-1]
+    assert [batch.files for batch in made[:2]] == [
+        ("0.png", "1.png", "2.png"),
+        ("4.png", "5.png", "6.png", "7.png"),
+    ]
+    assert np.concatenate([batch.images[:, 0, 0, 0] for batch in made]).tolist() == [
+        number for number in range(60) if number != 3
+    ]
+    assert [image.file for image in loader.skipped] == ["3.png"]
+
+
+def test_of_a_deferred_batch_nothing_may_be_left_and_too_many_broken_images_are_an_error(tmp_path):
+    entries = images(tmp_path, 6, bad={2, 3})
+    first, second, third = ImageLoader(tmp_path, entries, RAW, 2, max_bad=2).deferred()
+    assert (first().files, second(), third().files) == (("0.png", "1.png"), None, ("4.png", "5.png"))
+    with pytest.raises(DataError, match="2 of 6 images cannot be used"):
+        [make() for make in ImageLoader(tmp_path, entries, RAW, 2, max_bad=1).deferred()]
+
+
+def test_deferred_images_of_different_sizes_are_an_error(tmp_path):
+    entries = images(tmp_path, 4)
+    (tmp_path / "3.png").write_bytes(png(3, size=(4, 4)))
+    loose = Preprocessing(name="loose", mean=(0, 0, 0), std=(1, 1, 1))
+    with pytest.raises(DataError, match="images of different sizes"):
+        [make() for make in ImageLoader(tmp_path, entries, loose, 2).deferred()]
+
+
+def test_kept_pixels_are_not_read_again_and_room_is_not_exceeded(tmp_path):
+    loader = ImageLoader(tmp_path, images(tmp_path, 4), RAW, 4, keep_bytes=2 * 18 + 17)  # 3 x 2 x 3 each
+    first = [make() for make in loader.deferred()]
+    (tmp_path / "0.png").write_bytes(png(100))
+    (tmp_path / "3.png").write_bytes(png(200))
+    again = [make() for make in loader.deferred()]
+    assert first[0].images[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
+    assert again[0].images[:, 0, 0, 0].tolist() == [0, 1, 2, 200]
+    assert again[0].hashes[:3] == first[0].hashes[:3]

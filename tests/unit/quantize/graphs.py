@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from inferometer import registry
 from inferometer.contracts import QdqScheme, Session, TensorInfo
 from inferometer.quantize.calibrate import CalibrationBatch, calibrate
 from inferometer.quantize.graph import expose, observed_tensors, prepare
@@ -156,6 +158,98 @@ def mobilenet() -> ModelProto:
     return net.model()
 
 
+def gated(net: Net, x: str, name: str, channels: int, gate: str) -> str:
+    """Squeeze and excite: ``x`` times a gate between 0 and 1 for each of its channels."""
+    y = net.op("GlobalAveragePool", x, f"{name}.gap")
+    y = net.relu(net.conv(y, f"{name}.fc1", channels, 8, 1), f"{name}.fc1.relu")
+    y = net.conv(y, f"{name}.fc2", 8, channels, 1)
+    limits = {"alpha": 1 / 6, "beta": 0.5} if gate == "HardSigmoid" else {}
+    return net.op("Mul", [x, net.op(gate, y, f"{name}.gate", **limits)], f"{name}.scaled")
+
+
+def mobilenet_v3() -> ModelProto:
+    net = Net()
+    x = net.op("HardSwish", net.conv("input", "stem", 3, 16, strides=[2, 2]), "stem.hs")
+    y = net.op("HardSwish", net.conv(x, "expand", 16, 32, 1), "expand.hs")
+    y = net.op("HardSwish", net.conv(y, "dw", 32, 32, 5, group=32), "dw.hs")
+    y = net.conv(gated(net, y, "se", 32, "HardSigmoid"), "project", 32, 16, 1)
+    x = net.op("Add", [x, y], "add")
+    x = net.op("Flatten", net.op("GlobalAveragePool", x, "gap"), "flat")
+    net.gemm(net.op("HardSwish", net.gemm(x, "fc", 16, 32), "fc.hs"), "logits", 32, 10)
+    return net.model()
+
+
+def silu(net: Net, x: str, name: str) -> str:
+    return net.op("Mul", [x, net.op("Sigmoid", x, f"{name}.sigmoid")], name)
+
+
+def efficientnet() -> ModelProto:
+    net = Net()
+    x = silu(net, net.conv("input", "stem", 3, 16, strides=[2, 2]), "stem.silu")
+    y = silu(net, net.conv(x, "expand", 16, 32, 1), "expand.silu")
+    y = silu(net, net.conv(y, "dw", 32, 32, group=32), "dw.silu")
+    y = net.conv(gated(net, y, "se", 32, "Sigmoid"), "project", 32, 16, 1)
+    x = net.op("Add", [y, x], "add")
+    x = net.op("Flatten", net.op("GlobalAveragePool", x, "gap"), "flat")
+    net.gemm(x, "logits", 16, 10)
+    return net.model()
+
+
+def darknet() -> ModelProto:
+    net = Net()
+    x = net.op("LeakyRelu", net.conv("input", "stem", 3, 16, strides=[2, 2]), "stem.leaky", alpha=0.1)
+    y = net.op("LeakyRelu", net.conv(x, "a", 16, 8, 1), "a.leaky", alpha=0.1)
+    y = net.op("LeakyRelu", net.conv(y, "b", 8, 16), "b.leaky", alpha=0.1)
+    x = net.op("Flatten", net.op("GlobalAveragePool", net.op("Add", [x, y], "add"), "gap"), "flat")
+    net.gemm(x, "logits", 16, 10)
+    return net.model()
+
+
+def curved() -> ModelProto:
+    """PRelu and Elu, average pooling, a Concat of signed and unsigned."""
+    net = Net()
+    slope = net.store("slope", net.rng.uniform(0, 0.3, (16, 1, 1)))
+    x = net.op("PRelu", [net.conv("input", "stem", 3, 16), slope], "stem.prelu")
+    x = net.op("AveragePool", x, "average", kernel_shape=[2, 2], strides=[2, 2])
+    y = net.op("Elu", net.conv(x, "a", 16, 16), "a.elu", alpha=1.0)
+    z = net.relu(net.conv(x, "b", 16, 8, group=4), "b.relu")
+    x = net.relu(net.conv(net.op("Concat", [y, z], "join", axis=1), "c", 24, 16), "c.relu")
+    x = net.op("Flatten", net.op("GlobalAveragePool", x, "gap"), "flat")
+    net.gemm(x, "logits", 16, 10)
+    return net.model()
+
+
+def unet() -> ModelProto:
+    net = Net()
+    x = net.relu(net.conv("input", "down", 3, 16), "down.relu")
+    y = net.relu(net.conv(net.pool(x, "pool"), "deep", 16, 24), "deep.relu")
+    weight, bias = net.rng.normal(0, 0.1, (24, 16, 2, 2)), net.rng.normal(0, 0.1, 16)
+    names = [y, net.store("up.weight", weight), net.store("up.bias", bias)]
+    y = net.relu(net.op("ConvTranspose", names, "up", strides=[2, 2]), "up.relu")
+    x = net.relu(net.conv(net.op("Concat", [y, x], "join", axis=1), "merge", 32, 16), "merge.relu")
+    net.conv(x, "logits", 16, 4, 1)
+    return net.model()
+
+
+def perceptron() -> ModelProto:
+    """Matrix products: one of each form that runs on integers, and two that stay in float."""
+    net = Net()
+    x = net.op("Reshape", ["input", net.store("rows", [0, 1728], np.int64)], "row")
+    x = net.relu(net.gemm(x, "fc1", 1728, 32), "fc1.relu")
+    x = net.relu(net.gemm(x, "fc2", 32, 24, trans_b=0), "fc2.relu")
+    x = net.op("MatMul", [x, net.store("fc3.weight", net.rng.normal(0, 0.2, (24, 16)))], "fc3")
+    x = net.op("Reshape", [net.op("Elu", x, "elu"), net.store("square", [0, 4, 4], np.int64)], "squares")
+    x = net.op("MatMul", [net.store("left", net.rng.normal(0, 0.5, (4, 4))), x], "constant.first")
+    x = net.op("MatMul", [x, net.op("Transpose", x, "turned", perm=[0, 2, 1])], "no.constant")
+    net.gemm(net.op("Flatten", x, "flat"), "logits", 16, 10)
+    return net.model()
+
+
+MORE_NETS = {
+    "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "darknet": darknet, "curved": curved,
+    "unet": unet, "perceptron": perceptron,
+}  # fmt: skip
+
 NETS = {"resnet": resnet, "googlenet": googlenet, "alexnet": alexnet, "mobilenet": mobilenet}
 
 
@@ -226,6 +320,21 @@ def kernels(model: ModelProto, folder: Path, **options: Any) -> Counter[str]:
     path = folder / "optimized.onnx"
     ort_session(model, path, **options)
     return Counter(node.op_type for node in onnx.load(path).graph.node)
+
+
+def openvino_layers(model: ModelProto, folder: Path) -> Counter[tuple[str, str]]:
+    """Layers, each with its precision, of the graph that openvino really runs."""
+    if find_spec("openvino") is None:
+        pytest.skip("the extra 'openvino' is not installed")
+    engine = registry.engine("openvino")
+    reason = engine.precisions("cpu", {})["int8"]
+    if reason:
+        pytest.skip(reason)
+    path = folder / "openvino.onnx"
+    onnx.save(model, path)
+    # A batch of few rows would join matrix products in one layer, which does not tell its precision.
+    with engine.load(path, "cpu", "int8", 16, {"threads": 1}) as session:
+        return Counter((layer.op, layer.precision) for layer in session.executed())
 
 
 def batches_of(x: npt.NDArray[np.float32], batch: int, order: Sequence[int] | None = None) -> Any:

@@ -1,4 +1,5 @@
 import gc
+import threading
 import tracemalloc
 import weakref
 from collections.abc import Iterator, Mapping
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from inferometer.errors import CalibrationError
-from inferometer.quantize.calibrate import CalibrationBatch, calibrate
+from inferometer.quantize.calibrate import CalibrationBatch, StageTimes, calibrate
 from inferometer.quantize.histogram import count_magnitudes
 from inferometer.quantize.kl import kl_threshold
 from inferometer.quantize.table import CalibrationTable, TensorRange
@@ -179,3 +180,63 @@ def test_memory_does_not_grow_with_the_images() -> None:
     assert many < 1.05 * few
     gc.collect()
     assert not [one for one in alive if one() is not None]
+
+
+class Slots(FakeSession):
+    """Several slots that wait for each other, so that all threads are at work at once."""
+
+    def __init__(self, in_flight: int) -> None:
+        super().__init__(6, double_and_relu, ["double", "relu"])
+        self.in_flight = in_flight
+        self.given: list[dict[str, Any]] = [{} for _ in range(in_flight)]
+        self.met = threading.Barrier(in_flight, timeout=10)
+
+    def _prepare(self, slot: int, feeds: Mapping[str, Any]) -> None:
+        self.given[slot] = dict(feeds)
+        self.met.wait()
+
+    def view(self, slot: int) -> dict[str, Any]:
+        return double_and_relu(self.given[slot])
+
+
+def test_the_number_of_threads_does_not_matter() -> None:
+    one = table_from(6)
+    for slots in (1, 5):
+        times = StageTimes()
+        table = calibrate(
+            Slots(slots),
+            batches_of(DATA, 6),
+            ("input", "double", "relu"),
+            method="kl",
+            model_sha256="ab" * 32,
+            source="images",
+            times=times,
+        )
+        assert table == one
+        assert times.threads == slots
+        assert set(times.seconds) == {"decode", "forward", "statistics", "search"}
+        assert times.wall_s > 0
+
+
+def test_batches_may_be_made_in_the_threads_and_may_come_to_nothing() -> None:
+    def read() -> Iterator[Any]:
+        for batch in batches_of(DATA, 6)():
+            yield lambda batch=batch: batch
+            yield lambda: None
+
+    assert table_from(6, batches=read) == table_from(6)
+
+
+def test_a_fault_in_one_thread_ends_the_pass_and_is_told() -> None:
+    broken = DATA.copy()
+    broken[13] = np.nan  # in batch 2
+    with pytest.raises(CalibrationError, match=r"'input' is NaN or infinite .*batch 2, position 1"):
+        calibrate(
+            Slots(5),
+            batches_of(broken, 6),
+            ("input", "double"),
+            method="kl",
+            model_sha256="ab" * 32,
+            source="images",
+        )
+    assert not [one for one in threading.enumerate() if one.name.startswith("inferometer-calibration")]

@@ -3,10 +3,39 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from inferometer import registry
+from inferometer.contracts import QdqScheme
 from inferometer.errors import CalibrationError
 from inferometer.quantize.graph import expose, is_quantized, observed_tensors, prepare
+from inferometer.quantize.insert import insert_qdq
 from inferometer.quantize.layout import layout_of
-from tests.unit.quantize.graphs import NETS, Net, alexnet, googlenet, images, mobilenet, resnet, run, scheme
+from tests.unit.quantize.graphs import (
+    MORE_NETS,
+    NETS,
+    Net,
+    alexnet,
+    curved,
+    efficientnet,
+    googlenet,
+    images,
+    mobilenet,
+    mobilenet_v3,
+    perceptron,
+    resnet,
+    run,
+    scheme,
+    table_of,
+    unet,
+)
+
+ALL_NETS = {**NETS, **MORE_NETS}
+SCHEMES = ["onnxruntime", "openvino", "tensorrt", "tensorrt_rtx", "torch"]
+
+
+def scheme_of(engine: str) -> QdqScheme:
+    found = registry.qdq_scheme(engine, None, {})
+    assert found is not None
+    return found
 
 
 def ops(model: ModelProto) -> list[str]:
@@ -213,8 +242,9 @@ def test_an_activation_that_others_read_too_is_not_fused() -> None:
     net.op("Add", [net.op("Sigmoid", x, "gate"), net.relu(x, "relu")], "sum")
     net.op("GlobalAveragePool", net.conv("sum", "last", 4, 2), "logits")
     layout = layout_of(prepare(net.model()))
-    assert layout.observed == ("input", "conv", "sum", "last")
-    assert layout.layers == ("conv/Conv", "last/Conv")  # the Add joins two tensors computed in float
+    assert layout.observed == ("input", "conv", "relu", "sum", "last")
+    assert layout.unit == ("gate",)
+    assert layout.layers == ("conv/Conv", "gate/Sigmoid", "sum/Add", "last/Conv")
 
 
 def test_an_add_of_a_constant_or_of_floats_stays_in_float() -> None:
@@ -290,3 +320,109 @@ def test_a_scheme_chooses_the_operators() -> None:
     assert not [name for name in without.layers if "Add" in name or "Gemm" in name]
     left = layout_of(prepared, None, frozenset({"a1/Conv", "logits/Gemm"}))
     assert set(layout_of(prepared).layers) - set(left.layers) == {"a1/Conv", "logits/Gemm"}
+
+
+@pytest.mark.parametrize("name", ALL_NETS)
+def test_one_table_serves_every_engine_and_holds_no_more_than_they_need(name: str) -> None:
+    prepared = prepare(ALL_NETS[name]())
+    wanted = {tensor for engine in SCHEMES for tensor in layout_of(prepared, scheme_of(engine)).observed}
+    assert set(observed_tensors(prepared)) == wanted
+    table = table_of(prepared)
+    for engine in SCHEMES:
+        onnx.checker.check_model(insert_qdq(prepared, table, scheme_of(engine)), full_check=True)
+
+
+def layers_and_tensors(model: ModelProto, engine: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    layout = layout_of(prepare(model), scheme_of(engine))
+    return layout.layers, layout.tensors
+
+
+def test_activations_are_fused_where_the_engine_computes_them_itself() -> None:
+    layers, tensors = layers_and_tensors(efficientnet(), "openvino")
+    assert not [name for name in layers if name.endswith(("/Mul", "/Sigmoid"))]
+    assert tensors == (
+        "input", "stem.silu", "expand.silu", "dw.silu", "se.gap", "se.fc1.relu", "se.scaled", "project",
+        "add", "gap", "flat",
+    )  # fmt: skip
+    layers, tensors = layers_and_tensors(mobilenet_v3(), "tensorrt")
+    assert "stem.hs" in tensors
+    assert not {"stem", "se.fc2", "se.gate"} & set(tensors)
+    assert layers_and_tensors(curved(), "openvino")[1][:4] == ("input", "stem.prelu", "average", "a.elu")
+
+
+def test_onnxruntime_has_kernels_for_some_activations_alone() -> None:
+    layers, tensors = layers_and_tensors(efficientnet(), "onnxruntime")
+    assert {"stem.silu/Mul", "stem.silu.sigmoid/Sigmoid", "se.scaled/Mul"} <= set(layers)
+    assert {"stem", "stem.silu.sigmoid", "stem.silu", "se.fc2", "se.gate"} <= set(tensors)
+    layers, tensors = layers_and_tensors(mobilenet_v3(), "onnxruntime")
+    assert {"stem.hs/HardSwish", "se.gate/HardSigmoid"} <= set(layers)
+    layers, tensors = layers_and_tensors(curved(), "onnxruntime")
+    assert not {"stem.prelu/PRelu", "a.elu/Elu"} & set(layers)
+    assert tensors[:5] == ("input", "stem", "average", "a", "a.elu")  # PRelu is pooled in float
+
+
+def test_a_sigmoid_needs_no_range() -> None:
+    prepared = prepare(efficientnet())
+    layout = layout_of(prepared)
+    assert layout.unit == ("stem.silu.sigmoid", "expand.silu.sigmoid", "dw.silu.sigmoid", "se.gate")
+    assert not set(layout.unit) & set(observed_tensors(prepared))
+
+
+def test_a_gate_of_another_tensor_is_no_activation() -> None:
+    net = Net()
+    x, y = net.conv("input", "a", 3, 8), net.conv("input", "b", 3, 8)
+    x = net.op("Mul", [x, net.op("Sigmoid", y, "gate")], "product")
+    net.op("GlobalAveragePool", net.conv(x, "last", 8, 4), "logits")
+    layout = layout_of(prepare(net.model()), scheme_of("openvino"))
+    assert layout.tensors == ("input", "product")
+
+
+def test_a_residual_add_that_the_convolution_computes_quantizes_the_other_input_alone() -> None:
+    _, tensors = layers_and_tensors(resnet(), "tensorrt")
+    assert "a2" not in tensors
+    # Two convolutions meet: the later one adds the result of the other.
+    assert ("b2" in tensors, "b.skip" in tensors) == (False, True)
+    assert {"a2", "b2", "b.skip"} <= set(layers_and_tensors(resnet(), "openvino")[1])
+    float_conv = layout_of(prepare(resnet()), scheme_of("tensorrt"), frozenset({"a2/Conv"}))
+    assert "a2" in float_conv.tensors
+
+
+def test_what_only_float_operators_read_stays_in_float_where_kernels_give_floats() -> None:
+    # A tensor that goes to LRN directly; the one before is pooled on integers, which moves fewer bytes.
+    for engine, expected in (("openvino", False), ("tensorrt", False), ("onnxruntime", True)):
+        _, tensors = layers_and_tensors(googlenet(), engine)
+        assert {"relu1", "pool1"} <= set(tensors)
+        assert ("relu2" in tensors) == expected
+
+
+def test_logits_come_out_of_an_integer_convolution_where_its_kernel_gives_floats() -> None:
+    assert "logits/Conv" in layers_and_tensors(unet(), "openvino")[0]
+    assert "logits/Conv" not in layers_and_tensors(unet(), "onnxruntime")[0]
+    for engine in SCHEMES:
+        assert "logits" not in layers_and_tensors(unet(), engine)[1]
+
+
+def test_a_transposed_convolution_of_one_group_runs_on_integers_where_there_is_a_kernel() -> None:
+    assert "up/ConvTranspose" in layers_and_tensors(unet(), "tensorrt")[0]
+    assert "up/ConvTranspose" in layers_and_tensors(unet(), "openvino")[0]
+    assert "up/ConvTranspose" not in layers_and_tensors(unet(), "onnxruntime")[0]
+    net = Net(image=(4, 6, 6))
+    x = net.op("ConvTranspose", ["input", net.store("w", np.ones((4, 2, 2, 2)))], "grouped", group=2)
+    net.conv(x, "logits", 4, 2)
+    assert layers_and_tensors(net.model(), "openvino")[0] == ("logits/Conv",)
+
+
+def test_a_model_that_only_some_engines_can_quantize_has_ranges_for_those() -> None:
+    net = Net(image=(4, 6, 6))
+    net.op("ConvTranspose", ["input", net.store("w", np.ones((4, 2, 2, 2)))], "logits")
+    prepared = prepare(net.model())
+    assert observed_tensors(prepared) == ("input",)
+    assert layout_of(prepared, scheme_of("tensorrt")).layers == ("logits/ConvTranspose",)
+    with pytest.raises(CalibrationError, match="nothing to quantize"):
+        layout_of(prepared, scheme_of("onnxruntime"))
+
+
+def test_products_of_matrices_run_on_integers_when_the_second_is_constant() -> None:
+    layers, tensors = layers_and_tensors(perceptron(), "onnxruntime")
+    assert layers == ("fc1/Gemm", "fc2/Gemm", "fc3/MatMul", "logits/Gemm")
+    assert tensors == ("row", "fc1.relu", "fc2.relu", "flat")

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies
+from hypothesis.extra.numpy import arrays
 
 from inferometer.errors import CalibrationError
 from inferometer.quantize.histogram import (
@@ -8,7 +10,9 @@ from inferometer.quantize.histogram import (
     Range,
     RangeCollector,
     count_magnitudes,
+    count_plainly,
     first_bad_row,
+    is_compiled,
 )
 
 
@@ -87,3 +91,38 @@ def test_a_tensor_of_vanishing_values_has_no_histogram() -> None:
     collector = HistogramCollector({"t": Range(0.0, VANISHING / 2)})
     collector.add("t", np.array([VANISHING / 2], np.float32))
     assert collector.counts("t").sum() == 0
+
+
+FINITE = strategies.floats(-(2.0**99), 2.0**99, width=32)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(arrays(np.float32, strategies.integers(1, 300), elements=FINITE))
+def test_compiled_and_plain_counts_are_the_same(values: np.ndarray) -> None:
+    if not is_compiled():
+        pytest.skip("numba is not installed: there is one way to count")
+    top = max(float(np.abs(values).max()) / 2, VANISHING)  # some values lie beyond
+    assert count_magnitudes(values, top, 2048).tolist() == count_plainly(values, top, 2048).tolist()
+
+
+@pytest.mark.parametrize("count", [count_magnitudes, count_plainly])
+def test_what_is_no_number_counts_as_beyond(count) -> None:  # type: ignore[no-untyped-def]
+    values = np.array([np.nan, np.inf, -np.inf, 0.5], np.float32)
+    assert count(values, 1.0, 4).tolist() == [0, 0, 1, 0, 3]
+
+
+def test_merged_collectors_hold_what_one_would() -> None:
+    values = np.random.default_rng(3).standard_normal((4, 1000)).astype(np.float32)
+    ranges, parts = RangeCollector(), [RangeCollector() for _ in range(4)]
+    ranges.add("t", values)
+    for part, rows in zip(parts, values, strict=True):
+        part.add("t", rows)
+    for part in parts[1:]:
+        parts[0].merge(part)
+    assert parts[0].ranges() == ranges.ranges()
+    whole, first, second = (HistogramCollector(ranges.ranges()) for _ in range(3))
+    whole.add("t", values)
+    first.add("t", values[:1])
+    second.add("t", values[1:])
+    first.merge(second)
+    assert (first.counts("t") == whole.counts("t")).all()

@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from inferometer.models.files import load
-from inferometer.quantize.calibrate import calibrate
+from inferometer import registry
+from inferometer.contracts import Session
+from inferometer.models.files import load, save
+from inferometer.quantize.calibrate import CalibrationBatch, StageTimes, calibrate
 from inferometer.quantize.graph import expose, observed_tensors, prepare
+from inferometer.quantize.histogram import BINS, HistogramCollector, Range
 from inferometer.quantize.insert import insert_qdq
+from inferometer.quantize.kl import LEVELS, kl_divergences
+from inferometer.quantize.passes import Values, run_pass
+from inferometer.quantize.table import CalibrationTable
 from tests.unit.quantize.graphs import OrtSession, batches_of, ort_session, scheme, sqnr_db
 
 pytestmark = pytest.mark.slow
@@ -59,3 +65,60 @@ def test_int8_loses_at_most_one_and_a_half_points(test_data: Path) -> None:
         assert top1 >= right - 0.015
         assert agreement >= 0.95
         assert sqnr_db(exact, quantized) > noise_db
+
+
+def test_the_table_depends_neither_on_the_batch_nor_on_order_and_threads(
+    test_data: Path, tmp_path: Path
+) -> None:
+    folder = test_data / "imagenet-sample"
+    x = np.stack([pixels(path) for path in sorted(folder.glob("*.JPEG"))[:50]])
+    prepared = prepare(load(test_data / "models" / "efficientnet_lite0.onnx"))
+    names = observed_tensors(prepared)
+    save(expose(prepared, names), tmp_path / "exposed.onnx")
+    engine = registry.engine("onnxruntime")
+
+    def opened(batch: int, threads: int = 1) -> Session:
+        options = {"threads": threads, "in_flight": threads}
+        return engine.load(tmp_path / "exposed.onnx", "cpu", "fp32", batch, options)
+
+    def table(batch: int, threads: int = 1, order: list[int] | None = None) -> CalibrationTable:
+        with opened(batch, threads) as session:
+            return calibrate(
+                session,
+                batches_of(x, batch, order),
+                names,
+                method="kl",
+                model_sha256="0" * 64,
+                source="images",
+            )
+
+    reference = table(1)
+    counts = HistogramCollector({name: Range(one.lo, one.hi) for name, one in reference.tensors.items()})
+
+    def count(slot: int, batch: CalibrationBatch, number: int, values: Values) -> None:
+        for name in names:
+            counts.add(name, values[name])
+
+    with opened(1) as session:
+        run_pass(session, batches_of(x, 1), count, StageTimes())
+    shuffled = np.random.default_rng(0).permutation(len(x)).tolist()
+    worst_range = worst_divergence = 0.0
+    for batch, threads, order in (
+        (1, 1, None),
+        (1, 2, shuffled),
+        (7, 2, None),
+        (7, 1, shuffled),
+        (25, 1, None),
+    ):
+        other = table(batch, threads, order)
+        assert other.image_hashes == reference.image_hashes
+        for name, found in other.tensors.items():
+            known = reference.tensors[name]
+            top = max(-known.lo, known.hi)
+            worst_range = max(worst_range, abs(found.lo - known.lo) / top, abs(found.hi - known.hi) / top)
+            divergences = kl_divergences(counts.counts(name))
+            chosen = round(found.threshold / (max(-found.lo, found.hi) / BINS) - 0.5) - LEVELS
+            worst_divergence = max(worst_divergence, divergences[chosen] - divergences.min())
+    print(f"lo and hi agree to {worst_range:.1e}, the divergence at T to {worst_divergence:.1e}")
+    assert worst_range <= 1e-5
+    assert worst_divergence <= 1e-6

@@ -6,11 +6,14 @@ import onnx
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
+from inferometer import registry
+from inferometer.contracts import QdqScheme
 from inferometer.errors import CalibrationError
 from inferometer.quantize.graph import prepare
 from inferometer.quantize.insert import calibration_of, insert_qdq
 from inferometer.quantize.note import NOTE_KEY
 from tests.unit.quantize.graphs import (
+    MORE_NETS,
     NETS,
     SYMMETRIC,
     Net,
@@ -18,11 +21,14 @@ from tests.unit.quantize.graphs import (
     googlenet,
     images,
     kernels,
+    openvino_layers,
+    ort_session,
     resnet,
     run,
     scheme,
     sqnr_db,
     table_of,
+    unet,
 )
 
 MULTIPLYING = {"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "Add"}
@@ -83,6 +89,140 @@ def test_results_are_close_to_float(name: str, changes: dict, floor_db: float) -
     assert sqnr_db(exact, simulated) > floor_db
     if not changes:
         assert sqnr_db(simulated, run(quantized, images(16, 2))) > 30
+
+
+def scheme_of(engine: str) -> QdqScheme:
+    found = registry.qdq_scheme(engine, None, {})
+    assert found is not None
+    return found
+
+
+# What onnxruntime has no integer kernel for, and the logits of a convolution, which has none with floats.
+FLOATS = {
+    "mobilenet_v3": set(), "efficientnet": set(), "darknet": set(), "curved": {"PRelu", "Elu", "AveragePool"},
+    "unet": {"Conv", "ConvTranspose"}, "perceptron": {"Elu", "MatMul", "FusedMatMul"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mobilenet_v3", {"QLinearConv": 6, "QLinearAdd": 6, "QLinearMul": 5, "QGemm": 2}),
+        ("efficientnet", {"QLinearConv": 6, "QLinearSigmoid": 4, "QLinearMul": 4, "QLinearAdd": 1}),
+        ("darknet", {"QLinearConv": 3, "QLinearLeakyRelu": 3, "QLinearAdd": 1}),
+        ("curved", {"QLinearConv": 4, "QLinearConcat": 1}),
+        ("unet", {"QLinearConv": 3, "QLinearConcat": 1, "NhwcMaxPool": 1}),
+        ("perceptron", {"QGemm": 3, "MatMulIntegerToFloat": 1}),
+    ],
+)
+def test_activations_and_gates_become_integer_kernels_of_onnxruntime(
+    name: str, expected: dict[str, int], tmp_path: Path
+) -> None:
+    model = MORE_NETS[name]()
+    found = kernels(insert_qdq(model, table_of(model), scheme_of("onnxruntime")), tmp_path)
+    assert {op: found[op] for op in expected} == expected
+    around = {"QuantizeLinear", "DequantizeLinear", "Transpose", "Flatten", "Reshape", "ReorderInput"}
+    floats = {op for op in found if not op.startswith(("Q", "Nhwc", "MatMulInteger"))} - around
+    assert floats - {"ReorderOutput"} == FLOATS[name]
+    if not FLOATS[name]:  # the input is quantized, and that is all
+        assert (found["QuantizeLinear"], found["DequantizeLinear"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("resnet", {"Convolution": 6, "FullyConnected": 1, "Pooling": 1}),
+        ("googlenet", {"Convolution": 6, "FullyConnected": 1, "Concatenation": 1}),
+        ("alexnet", {"Convolution": 2, "FullyConnected": 2}),
+        ("mobilenet", {"Convolution": 6, "FullyConnected": 1}),
+        ("mobilenet_v3", {"Convolution": 6, "FullyConnected": 2}),
+        ("efficientnet", {"Convolution": 6, "FullyConnected": 1}),
+        ("darknet", {"Convolution": 3, "FullyConnected": 1}),
+        ("curved", {"Convolution": 4, "Pooling": 1, "Concatenation": 1}),
+        ("unet", {"Convolution": 4, "Deconvolution": 1, "Concatenation": 1, "Pooling": 1}),
+        ("perceptron", {"FullyConnected": 4}),
+    ],
+)
+def test_every_layer_becomes_an_integer_kernel_of_openvino(
+    name: str, expected: dict[str, int], tmp_path: Path
+) -> None:
+    model = {**NETS, **MORE_NETS}[name]()
+    found = openvino_layers(insert_qdq(model, table_of(model), scheme_of("openvino")), tmp_path)
+    assert {op: found[op, "int8"] for op in expected} == expected
+    # In float: the input on its way to integers, LRN with what stands around it, products without constants.
+    left = {op for op, precision in found if precision != "int8"} - {"Reorder", "Reshape", "Subgraph"}
+    assert left <= {
+        "googlenet": {"Lrn", "Pooling", "Softmax"}, "alexnet": {"Lrn", "Pooling"}, "mobilenet_v3": {"Math"},
+        "perceptron": {"MatMul"},
+    }.get(name, set())  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MORE_NETS)
+@pytest.mark.parametrize(
+    ("engine", "floor_db"),
+    [("onnxruntime", 28.0), ("openvino", 28.0), ("tensorrt", 26.0), ("tensorrt_rtx", 26.0), ("torch", 26.0)],
+)
+def test_activations_keep_results_close_to_float(name: str, engine: str, floor_db: float) -> None:
+    if name == "perceptron":
+        floor_db = 18.0  # squares its activations, and with them their errors
+    model = MORE_NETS[name]()
+    quantized = insert_qdq(model, table_of(model), scheme_of(engine))
+    assert sqnr_db(run(model, images(16, 2)), run(quantized, images(16, 2), fuse=False)) > floor_db
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(("alpha", "beta"), [(1 / 6, 0.5), (0.2, 0.5), (2.0, 0.0), (0.5, -0.25)])
+def test_a_hard_sigmoid_on_integers_is_right_to_half_a_step(alpha: float, beta: float, dtype: str) -> None:
+    net = Net()
+    x = net.op("HardSigmoid", net.conv("input", "conv", 3, 8), "gate", alpha=alpha, beta=beta)
+    net.op("GlobalAveragePool", net.conv(x, "last", 8, 4), "logits")
+    model = net.model()
+    quantized = insert_qdq(model, table_of(model), scheme(activation_dtype=dtype))
+    for name in ("conv", "gate_dequantized"):
+        quantized.graph.output.append(helper.make_tensor_value_info(name, 1, None))
+    _, conv, after = ort_session(quantized, fuse=False).run(None, {"input": images(8)})
+    values, limits = stored(quantized), np.iinfo(dtype)
+    step, zero = values["conv_scale"], values["conv_zero_point"].astype(int)
+    before = (np.clip(np.rint(conv / step) + zero, limits.min, limits.max) - zero) * step
+    exact = np.clip(alpha * before + beta, 0, 1)
+    assert np.abs(after - exact).max() <= 0.5 / 255 + 1e-6
+    assert exact.max() - exact.min() > 0.4
+
+
+def test_a_hard_swish_is_its_input_times_the_gate() -> None:
+    net = Net()
+    x = net.op("HardSwish", net.conv("input", "conv", 3, 8), "swish")
+    net.op("GlobalAveragePool", net.conv(x, "last", 8, 4), "logits")
+    model = net.model()
+    quantized = insert_qdq(model, table_of(model), scheme())
+    for name in ("conv_dequantized", "swish"):
+        quantized.graph.output.append(helper.make_tensor_value_info(name, 1, None))
+    _, before, after = ort_session(quantized, fuse=False).run(None, {"input": images(8)})
+    exact = before * np.clip(before / 6 + 0.5, 0, 1)
+    assert (np.abs(after - exact) <= np.abs(before) * 0.5 / 255 + 1e-6).all()
+    # Where no range begins with 0 there is nothing that would saturate there: in float.
+    symmetric = insert_qdq(model, table_of(model), scheme(**SYMMETRIC))
+    assert [node.op_type for node in symmetric.graph.node if "swish/" in node.name] == ["HardSwish"]
+
+
+def test_a_transposed_convolution_has_its_output_channels_on_the_second_axis() -> None:
+    model = unet()
+    weight = stored(model)["up.weight"]
+    quantized = insert_qdq(model, table_of(model), scheme_of("tensorrt"))
+    values, producers = stored(quantized), by_output(quantized)
+    assert values["up.weight_scale"] == pytest.approx(np.abs(weight).max(axis=(0, 2, 3)) / 127, rel=1e-6)
+    assert helper.get_node_attr_value(producers["up.weight_dequantized"], "axis") == 1
+    assert node_named(quantized, "up/ConvTranspose").input[2] == "up.bias"
+
+
+def test_onnxruntime_keeps_a_transposed_convolution_in_float(tmp_path: Path) -> None:
+    model = unet()
+    quantized = insert_qdq(model, table_of(model), scheme_of("onnxruntime"))
+    path = tmp_path / "optimized.onnx"
+    ort_session(quantized, path)
+    optimized = onnx.load(path)
+    node = next(node for node in optimized.graph.node if node.op_type == "ConvTranspose")
+    assert (stored(optimized)[node.input[1]] == stored(model)["up.weight"]).all()
 
 
 def test_the_file_shrinks_fourfold() -> None:

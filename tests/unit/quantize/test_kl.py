@@ -1,14 +1,17 @@
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from inferometer.errors import CalibrationError
-from inferometer.quantize.histogram import count_magnitudes
-from inferometer.quantize.kl import kl_divergences, kl_threshold, spread_levels
+from inferometer.published import loader
+from inferometer.quantize.histogram import BINS, count_magnitudes
+from inferometer.quantize.kl import LEVELS, kl_divergences, kl_threshold, spread_levels
 
 
 def divergence_by_hand(counts: list[int], i: int, levels: int) -> float:
@@ -42,6 +45,15 @@ def test_worked_example_of_the_talk() -> None:
     assert spread_levels(p, p, 2).tolist() == [2, 0, 2, 2, 4, 4, 4, 4]
 
 
+def test_worked_example_and_sizes_are_those_of_the_published_data() -> None:
+    text = (Path(loader.__file__).parent / "data" / "nvidia-2017-gtc-8bit-inference.yaml").read_text("utf-8")
+    published = yaml.safe_load(text)["calibration_algorithm"]
+    assert (published["histogram_bins"], published["quantized_levels"]) == (BINS, LEVELS)
+    example = published["worked_example"]
+    p = np.array(example["P"], float)
+    assert spread_levels(p, p, example["levels"]).tolist() == example["Q"]
+
+
 def test_a_bin_that_only_outliers_fill_shares_its_level_count() -> None:
     # Two bins a level; the last is empty without the outliers, non-empty with them: 6 spread over two bins.
     assert spread_levels(np.array([4.0, 2, 6, 9]), np.array([4.0, 2, 6, 0]), 2).tolist() == [3, 3, 3, 3]
@@ -71,6 +83,16 @@ def test_seeded_laplace_sample_through_our_own_histogram() -> None:
     counts = count_magnitudes(values, float(values.max()), 2048)
     assert counts.sum() == 200_000
     assert round(kl_threshold(counts[:-1], float(values.max())).threshold, 3) == 10.041
+
+
+def test_as_many_levels_as_bins_could_only_give_the_maximum_and_are_refused() -> None:
+    # What onnxruntime does by default: 128 bins for 128 levels. Each bin is a level, so nothing is lost
+    # by keeping all of them: Q is P, and the maximum, 13.498 here, always wins.
+    values = np.abs(np.random.default_rng(0).laplace(size=200_000))
+    counts = np.histogram(values, bins=128, range=(0, values.max()))[0]
+    assert spread_levels(counts.astype(float), counts.astype(float), 128).tolist() == counts.tolist()
+    with pytest.raises(CalibrationError, match="more than 128 bins, not 128: use 2048"):
+        kl_threshold(counts, float(values.max()))
 
 
 @pytest.mark.parametrize("kind", ["random", "sparse", "exponential", "outlier"])

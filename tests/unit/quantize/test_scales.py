@@ -57,21 +57,33 @@ def test_a_tensor_of_zeros_is_exact(changes: dict) -> None:
     assert params.zero_point == (-128 if changes == {"activation_dtype": "int8"} else 0)
 
 
-@given(finite, finite, st.floats(0.01, 1.0), st.sampled_from(["uint8", "int8"]))
-def test_no_value_inside_the_range_is_clipped(a: float, b: float, share: float, dtype: str) -> None:
+FORMS = {
+    "uint8 asymmetric": {},
+    "int8 asymmetric": {"activation_dtype": "int8"},
+    "int8 symmetric": SYMMETRIC,
+    "uint8 symmetric": {"activation_symmetric": True},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    finite, finite, st.floats(0.01, 1.0), st.lists(st.floats(0, 1), max_size=4)
+)  # the extremes, T as a share of max |x|, places between the ends of the range
+def test_no_value_inside_the_range_is_clipped(
+    form: str, a: float, b: float, share: float, places: list[float]
+) -> None:
     found = of(min(a, b), max(a, b), share * max(abs(a), abs(b)))
-    low, high = LIMITS[dtype]
-    params = activation_params(found, scheme(activation_dtype=dtype))
+    wanted = scheme(**FORMS[form])
+    params = activation_params(found, wanted)
+    low, high = LIMITS[wanted.activation_dtype]
     assert low <= params.zero_point <= high
-    for value in (*activation_range(found), 0.0, sum(activation_range(found)) / 2):
-        assert low <= unclipped(value, params.scale, params.zero_point) <= high
-    symmetric = activation_params(found, scheme(**SYMMETRIC))
-    assert (
-        -127
-        <= unclipped(-found.threshold, symmetric.scale, 0)
-        <= unclipped(found.threshold, symmetric.scale, 0)
-        <= 127
-    )
+    start, end = activation_range(found)
+    if wanted.activation_symmetric:
+        start, end = -found.threshold, found.threshold
+        low, high = params.zero_point - 127, params.zero_point + 127
+    for place in (0.0, 1.0, *places):
+        assert low <= unclipped(start + place * (end - start), params.scale, params.zero_point) <= high
+    assert unclipped(0.0, params.scale, params.zero_point) == params.zero_point
 
 
 @given(st.floats(2**-7, 1e6, width=32), st.floats(2**-7, 1e6, width=32))
@@ -88,6 +100,14 @@ def test_passages_hand_the_range_on() -> None:
     chain = layout(("a",), Passage("MaxPool", ("a",), "b"), Passage("Reshape", ("b",), "c"))
     found = ranges_of_tensors(chain, {"a": of(-1, 2, 1.5)}, mixed_signs=True)
     assert found == dict.fromkeys("abc", of(-1, 2, 1.5))
+
+
+def test_what_lies_between_0_and_1_needs_no_range() -> None:
+    gate = Layout(("s",), ("a", "gate", "flat"), ("a",), (Passage("Flatten", ("gate",), "flat"),), ("gate",))
+    found = ranges_of_tensors(gate, {"a": of(-1, 2)}, mixed_signs=True)
+    assert found == {"a": of(-1, 2), "gate": of(0, 1), "flat": of(0, 1)}
+    params = activation_params(found["gate"], scheme())
+    assert (params.scale, params.zero_point) == (float(np.float32(1 / 255)), 0)
 
 
 def test_inputs_of_a_concat_share_the_widest_range() -> None:

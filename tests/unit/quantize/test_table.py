@@ -1,7 +1,9 @@
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from inferometer.errors import CalibrationError
 from inferometer.quantize.table import CalibrationTable, TensorRange
@@ -32,14 +34,60 @@ def test_the_content_hash_is_of_the_ranges() -> None:
     assert len(plain) == 64
     changes: list[dict[str, object]] = [
         {"method": "minmax"},
+        {"method": "percentile", "percentile": 99.9},
+        {"method": "percentile", "percentile": 99.99},
         {"images": 3},
         {"image_hashes": ("00", "12")},
         {"model_sha256": "cd" * 32},
         {"tensors": {"a": TensorRange(lo=0, hi=2, threshold=1.1e-30)}},
         {"source": "synthetic"},
     ]
-    for change in changes:
-        assert table(**change).content_sha256() != plain
+    assert len({plain, *(table(**change).content_sha256() for change in changes)}) == len(changes) + 1
+
+
+def test_a_percentile_is_written_and_read(tmp_path: Path) -> None:
+    given = table(method="percentile", percentile=99.9)
+    given.save(tmp_path / "t.json")
+    assert CalibrationTable.load(tmp_path / "t.json") == given
+    assert json.loads(given.to_bytes())["percentile"] == 99.9
+    assert "percentile" not in json.loads(table().to_bytes())
+
+
+def test_a_table_of_the_first_schema_is_read_and_keeps_its_hash(tmp_path: Path) -> None:
+    content = {
+        "schema": 1, "method": "kl", "bins": 2048,
+        "tensors": {"a": {"lo": 0.0, "hi": 2.0, "threshold": 1.5}}, "image_hashes": ["00"], "images": 1,
+        "source": "images", "model_sha256": "ab" * 32,
+    }  # fmt: skip
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    (tmp_path / "t.json").write_text(json.dumps(content | {"versions": {}, "seed": None, "warnings": []}))
+    old = CalibrationTable.load(tmp_path / "t.json")
+    assert (old.schema_version, old.percentile, old.tensors["a"].threshold) == (1, None, 1.5)
+    assert old.content_sha256() == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_table_from_a_cache_knows_no_images(tmp_path: Path) -> None:
+    given = table(
+        method="tensorrt:EntropyCalibration2", bins=None, image_hashes=(), images=None, source="cache"
+    )
+    given.save(tmp_path / "t.json")
+    assert CalibrationTable.load(tmp_path / "t.json") == given
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"percentile": 99.9}, "a percentile belongs to the method of that name"),
+        ({"method": "percentile"}, "a percentile belongs to the method of that name"),
+        ({"images": None}, "the number of images is unknown for a cache"),
+        ({"source": "cache"}, "the number of images is unknown for a cache"),
+        ({"images": 0}, "greater than or equal to 1"),
+        ({"method": "percentile", "percentile": 100.5}, "less than or equal to 100"),
+    ],
+)
+def test_tables_that_contradict_themselves_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        table(**changes)
 
 
 def test_another_model_is_refused() -> None:
@@ -54,7 +102,7 @@ def test_another_model_is_refused() -> None:
         (b"\x89PNG\r\n", "not JSON"),
         (b"", "not JSON"),
         (b"[1, 2]", "no 'schema'"),
-        (b'{"schema": 99}', "up to 1: upgrade"),
+        (b'{"schema": 99}', "up to 2: upgrade"),
         (b'{"schema": 1, "method": "kl"}', "field required"),
         (table().to_bytes().replace(b'"threshold": 0.3', b'"threshold": NaN'), "finite"),
         (table().to_bytes().replace(b'"threshold": 0.3', b'"threshold": -1'), "tensors.b.threshold"),

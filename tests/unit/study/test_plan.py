@@ -108,6 +108,36 @@ def test_accuracy_and_calibration_depend_on_seed_and_on_the_content_of_a_split_f
     assert ids(1, "0/a.png\n1/a.png\n")[1] != first[1]
 
 
+def test_a_percentile_is_resolved_and_makes_the_calibration_another(mini: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
+    images = tmp_path / "images"
+    for number in range(2):
+        (images / str(number)).mkdir(parents=True)
+        Image.new("RGB", (16, 16), (number, 0, 0)).save(images / str(number) / "a.png")
+    preprocess = tmp_path / "p.yaml"
+    preprocess.write_text("size: [16, 16]\nmean: [0, 0, 0]\nstd: [255, 255, 255]\n")
+
+    def planned_with(**section: Any) -> tuple[float | None, str]:
+        content = {
+            "models": [{"model": str(mini), "preprocess": str(preprocess)}],
+            "precisions": ["int8"],
+            "kinds": [],
+            "calibration": {"data": str(images), "images": 1, **section},
+        }
+        spec = plan_calibrations(resolve(parse(Study, content, "test"), tmp_path))[0].spec
+        assert spec.calibration is not None
+        return spec.calibration.percentile, spec.id
+
+    usual = planned_with(method="percentile")
+    assert usual[0] == 99.99
+    assert planned_with(method="percentile", percentile=99.99) == usual
+    other, identity = planned_with(method="percentile", percentile=99.9)
+    assert other == 99.9
+    assert identity != usual[1]
+    assert planned_with(method="kl")[0] is planned_with(method="mse")[0] is None
+    assert len({planned_with(method=name)[1] for name in ("kl", "mse", "minmax", "percentile")}) == 4
+
+
 def test_a_model_is_its_content_not_its_path(mini: Path, tmp_path: Path) -> None:
     copy = tmp_path / "folder" / "renamed.onnx"
     copy.parent.mkdir()
