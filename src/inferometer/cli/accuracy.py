@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,16 +15,27 @@ from inferometer.analysis.grouping import PRECISION_ORDER
 from inferometer.analysis.rows import Summary
 from inferometer.analysis.summary import summarise
 from inferometer.cli.console import print_findings, print_json, print_tables
+from inferometer.cli.judge import setting_for
 from inferometer.cli.options import PREPROCESS_HELP, JsonOption, precisions_of, raise_failure
 from inferometer.cli.outcome import run_with_progress
 from inferometer.config import AccuracySection, CalibrationSection, EngineEntry, ModelEntry, Study, parse
+from inferometer.errors import ConfigError
 from inferometer.models import networks
+from inferometer.models.files import load as load_model
 from inferometer.models.inspection import describe
+from inferometer.quantize.graph import prepare
+from inferometer.quantize.note import calibration_of
+from inferometer.quantize.sqnr import sqnr_rows
 from inferometer.records import Precision, Record
+from inferometer.report.cells import Table
+from inferometer.report.layers import NoiseRow, noise_table
 from inferometer.report.tables import result_tables
 from inferometer.store import read_per_image
+from inferometer.study.workbench import layer_noise
 
 NAME = "accuracy"
+
+_MEMORY = 256 * 1024**2  # bytes, for the activations of the layers that are compared
 
 
 def command(
@@ -36,6 +48,9 @@ def command(
     ] = None,
     images: Annotated[int | None, typer.Option("--images", help="Score at most so many.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Show where in the quantized files noise arises.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Score models on the same images.
@@ -49,12 +64,56 @@ def command(
         records = _in_order(run_with_progress(study, folder, quiet=True).records, list(paths))
         raise_failure(records)
         summary = summarise(records, partial(read_per_image, folder), all_pairs=True)
+        noise = _noise(models, data, preprocess, engine) if layers else []
         if as_json:
-            print_json(_document(summary, records, paths))
+            found = _document(summary, records, paths)
+            print_json({**found, "layers": [vars(one) for one in noise]} if layers else found)
         else:
-            print_tables(result_tables(summary))
+            print_tables([*result_tables(summary), *map(_noise_table, noise)])
             print_findings(summary)
     return 0
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """Where a quantized file's noise arises, against a float file."""
+
+    a: str
+    b: str
+    images: int
+    logits_sqnr_db: float | None
+    layers: list[dict[str, Any]]
+    unmatched: list[str]
+
+
+def _noise(models: list[str], data: Path, preprocess: str | None, engine: str) -> list[_Noise]:
+    """Of each quantized file against the first float one."""
+    files = [Path(model) for model in models if Path(model).exists()]
+    summaries = {file: describe(file) for file in files}
+    exact = next((file for file in files if not summaries[file].is_quantized), None)
+    quantized = [file for file in files if summaries[file].is_quantized]
+    if exact is None or not quantized:
+        raise ConfigError("accuracy: --layers compares quantized files with a float one: name both")
+    prepared = prepare(load_model(exact))
+    found = []
+    for file in quantized:
+        other = load_model(file)
+        note = calibration_of(other)
+        batch = summaries[exact].batch or summaries[file].batch
+        with setting_for(
+            prepared, engine, data, preprocess, seed=0, memory_bytes=_MEMORY, fixed_batch=batch
+        ) as setting:
+            report = layer_noise(prepared, other, setting, note.image_hashes if note else ())
+        rows, unmatched = sqnr_rows(report), list(report.unmatched)
+        found.append(_Noise(str(exact), str(file), report.images, report.logits.db, rows, unmatched))
+    return found
+
+
+def _noise_table(noise: _Noise) -> Table:
+    rows = [NoiseRow(row["layer"], row["op"], row["sqnr_db"], row["own_sqnr_db"]) for row in noise.layers]
+    db = "none" if noise.logits_sqnr_db is None else f"{noise.logits_sqnr_db:.1f} dB"
+    title = f"Noise in {Path(noise.b).name}; behind it, in the logits: {db} ({noise.images} images)"
+    return noise_table(rows, title)
 
 
 def _study(

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from onnx import ModelProto
 
 from inferometer import registry
 from inferometer.cli.console import note, print_json, print_line
-from inferometer.cli.options import PREPROCESS_HELP, JsonOption, raise_failure
+from inferometer.cli.judge import Judgement, Judging, judge, setting_for
+from inferometer.cli.options import PREPROCESS_HELP, JsonOption, bytes_of, fraction_of, raise_failure
 from inferometer.cli.outcome import run_with_progress
 from inferometer.config import CalibrationSection, EngineEntry, ModelEntry, Study, parse
 from inferometer.contracts import QdqScheme
-from inferometer.errors import CalibrationError, ConfigError, EngineError, StoreError
+from inferometer.errors import CalibrationError, ConfigError, EngineError, InferometerError, MissingExtra
 from inferometer.models import networks
 from inferometer.models.files import load as load_model
 from inferometer.models.files import save
 from inferometer.models.inspection import describe
 from inferometer.quantize.graph import prepare
 from inferometer.quantize.insert import insert_qdq
+from inferometer.quantize.methods import METHODS
 from inferometer.quantize.table import CalibrationTable
+from inferometer.quantize.trt_cache import read_cache, write_cache
+from inferometer.records import CalibrationInfo, Precision
+from inferometer.report.layers import write_layers_png
 from inferometer.store import sidecar_of, write_atomically
 
 NAME = "calibrate"
@@ -30,87 +38,221 @@ NAME = "calibrate"
 def command(
     model: Annotated[Path, typer.Argument(help="An FP32 ONNX file.")],
     out: Annotated[Path, typer.Option("--out", help="The QDQ file; its table lies beside it.")],
-    data: Annotated[Path | None, typer.Option("--data", help="Images; labels are not used.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Images; labels are used to measure.")] = None,
     preprocess: Annotated[str | None, typer.Option("--preprocess", help=PREPROCESS_HELP)] = None,
     images: Annotated[int, typer.Option("--images", help="How many choose the ranges.")] = 1250,
     split: Annotated[str, typer.Option("--split", help="first, even, or a file of names.")] = "first",
-    method: Annotated[str, typer.Option("--method", help="kl or minmax.")] = "kl",
+    method: Annotated[str, typer.Option("--method", help=f"{', '.join(METHODS)}.")] = "kl",
+    percentile: Annotated[
+        float | None, typer.Option("--percentile", help="Of that method: per cent that does not saturate.")
+    ] = None,
     engine: Annotated[str, typer.Option("--engine", help="Whose form of QDQ to write.")] = "onnxruntime",
-    table: Annotated[Path | None, typer.Option("--table", help="Use this table instead of images.")] = None,
+    table: Annotated[
+        Path | None, typer.Option("--table", help="Ranges chosen before: a table, or a TensorRT cache.")
+    ] = None,
+    cache: Annotated[Path | None, typer.Option("--cache", help="Write a TensorRT cache too.")] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="Rank layers by the damage each does.")] = False,
+    max_drop: Annotated[
+        str | None, typer.Option("--max-drop", help="Leave layers in float until top-1 drops by no more.")
+    ] = None,
+    bias_correction: Annotated[
+        bool, typer.Option("--bias-correction", help="Take the mean shift of each layer back in its bias.")
+    ] = False,
+    memory: Annotated[str, typer.Option("--memory", help="For activations and images.")] = "256MB",
     seed: Annotated[int, typer.Option("--seed", help="Orders the images.")] = 0,
     as_json: JsonOption = False,
 ) -> int:
     """Quantize an FP32 model to INT8.
 
     Chooses activation ranges on images, or takes them from a table, and writes the form that an engine wants.
+    With --layers, --max-drop or --bias-correction it also measures, on images that chose no range.
     """
-    if (data is None) == (table is None):
-        raise ConfigError("calibrate: give either --data DIR (images) or --table FILE (ranges chosen before)")
-    if str(model) in networks.names() and not model.exists():
-        raise ConfigError(
-            f"calibrate: wants an ONNX file; write one with: inferometer models export {model} FILE"
-        )
+    allowed = None if max_drop is None else fraction_of(max_drop, "--max-drop")
+    wanted = Judging(layers, allowed, bias_correction)
+    _check(model, data, table, wanted)
+    memory_bytes = bytes_of(memory, "--memory")
     scheme = _scheme(engine)
     summary = describe(model)
     if summary.is_quantized:
         raise CalibrationError(f"{model}: is already quantized: use it as it is")
-    ranges = (
-        CalibrationTable.load(table)
-        if table
-        else _choose(model, data, preprocess, images, split, method, seed)
-    )
-    ranges.check_model(summary.sha256 or "")
-    quantized = insert_qdq(prepare(load_model(model)), ranges, scheme)
-    beside = out.with_suffix(".table.json")
-    save(quantized, out)
-    try:
-        write_atomically(beside, ranges.to_bytes())
-    except StoreError:
-        out.unlink(missing_ok=True)  # a model without its table would be half of what was asked for
-        raise
-    facts = {
-        "model": str(out),
-        "table": str(beside),
-        "table_sha256": ranges.content_sha256(),
-        "method": ranges.method,
-        "images": ranges.images,
-        "tensors": len(ranges.tensors),
-        "scheme": scheme.name,
-        "weight_bits": scheme.weight_bits,
-    }
-    if as_json:
-        print_json(facts)
+    info = None
+    if table is not None:
+        ranges = _read(table, model, summary.sha256 or "")
     else:
-        print_line(f"{out}: {scheme.name}, {len(ranges.tensors)} tensors")
-        print_line(f"ranges: {ranges.method} on {ranges.images} images")
-        print_line(f"{beside}: the ranges, for another engine")
+        given = {"images": images, "split": split, "method": method, "percentile": percentile}
+        section = parse(
+            CalibrationSection, {**given, "data": str(data), "memory_bytes": memory_bytes}, "calibrate"
+        )
+        ranges, info = _choose(model, preprocess, section, _runner(engine, "fp32"), seed)
+    ranges.check_model(summary.sha256 or "")
+    prepared = prepare(load_model(model))
+    judgement = None
+    if wanted.wanted and data is not None:
+        runner = _runner(engine, "int8")
+        with setting_for(
+            prepared,
+            runner,
+            data,
+            preprocess,
+            seed=seed,
+            memory_bytes=memory_bytes,
+            fixed_batch=summary.batch,
+        ) as setting:
+            quantized, judgement = judge(wanted, prepared, ranges, scheme, setting)
+    else:
+        quantized = insert_qdq(prepared, ranges, scheme)
+    result = _Result(out, cache, prepared, quantized, ranges, scheme, info, judgement)
+    result.write()
+    if as_json:
+        print_json(result.document())
+    else:
+        result.show()
     if scheme.reason:
         note(scheme.reason)
-    return 0
+    return 0 if judgement is None or judgement.met else 1
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a calibration leaves: the files, and what is said of them."""
+
+    out: Path
+    cache: Path | None
+    prepared: ModelProto
+    quantized: ModelProto
+    ranges: CalibrationTable
+    scheme: QdqScheme
+    info: CalibrationInfo | None
+    judgement: Judgement | None
+
+    @property
+    def table(self) -> Path:
+        return self.out.with_suffix(".table.json")
+
+    @property
+    def layers(self) -> tuple[Path, Path] | None:
+        """Data and picture of the ranked layers."""
+        if self.judgement is None or not self.judgement.ranking:
+            return None
+        return self.out.with_suffix(".layers.json"), self.out.with_suffix(".layers.png")
+
+    def write(self) -> None:
+        """All files or none: a model without its table would be half of what was asked for."""
+        paths = [self.out, self.table, *(self.layers or ()), *([self.cache] if self.cache else [])]
+        new = [path for path in paths if not path.exists()]
+        try:
+            save(self.quantized, self.out)
+            write_atomically(self.table, self.ranges.to_bytes())
+            if self.cache is not None:
+                write_cache(self.ranges, self.cache, self.prepared)
+            if self.layers is not None and self.judgement is not None:
+                text = json.dumps(self.judgement.document(), indent=1, allow_nan=False) + "\n"
+                write_atomically(self.layers[0], text.encode())
+                write_layers_png(self.judgement.rows(), f"{self.out.name}: layers", self.layers[1])
+        except InferometerError:
+            for path in new:
+                path.unlink(missing_ok=True)
+            raise
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        found: dict[str, Any] = {
+            "model": str(self.out),
+            "table": str(self.table),
+            "table_sha256": self.ranges.content_sha256(),
+            "method": self.ranges.method,
+            "images": self.ranges.images,
+            "tensors": len(self.ranges.tensors),
+            "scheme": self.scheme.name,
+            "weight_bits": self.scheme.weight_bits,
+            "cache": str(self.cache) if self.cache else None,
+            "forward_batch": self.info.forward_batch if self.info else None,
+            "threads": self.info.threads if self.info else None,
+            "stages_s": self.info.stages_s if self.info else None,
+            "warnings": list(self.ranges.warnings),
+        }
+        if self.judgement is not None:
+            found["measured"] = self.judgement.document()
+        return found
+
+    def show(self) -> None:
+        """Print it."""
+        of = f"on {self.ranges.images} images" if self.ranges.images else "from a TensorRT cache"
+        print_line(f"{self.out}: {self.scheme.name}, {len(self.ranges.tensors)} tensors")
+        print_line(f"ranges: {self.ranges.method} {of}{_stages(self.info)}")
+        print_line(f"{self.table}: the ranges, for another engine")
+        if self.cache:
+            print_line(f"{self.cache}: the ranges as a TensorRT calibration cache")
+        for line in self.ranges.warnings:
+            note(line)
+        if self.judgement is not None:
+            self.judgement.show()
+        if self.layers is not None:
+            print_line(f"{self.layers[1]}, {self.layers[0].name}: the layers by the damage each does")
+
+
+def _check(model: Path, data: Path | None, table: Path | None, wanted: Judging) -> None:
+    if data is None and table is None:
+        raise ConfigError("calibrate: give either --data DIR (images) or --table FILE (ranges chosen before)")
+    if data is not None and table is not None and not wanted.wanted:
+        raise ConfigError(
+            "calibrate: --table FILE gives the ranges, so --data DIR is not used: leave one of them out"
+        )
+    if wanted.wanted and data is None:
+        raise ConfigError("calibrate: --layers, --max-drop and --bias-correction measure: give --data DIR")
+    if str(model) in networks.names() and not model.exists():
+        raise ConfigError(
+            f"calibrate: wants an ONNX file; write one with: inferometer models export {model} FILE"
+        )
 
 
 def _scheme(name: str) -> QdqScheme:
-    engine = registry.engine(name)
-    devices = engine.devices()
-    scheme = engine.qdq_scheme(devices[0].name if devices else "cpu", {})
+    scheme = registry.qdq_scheme(name, None, {})
     if scheme is None:
         raise EngineError(f"{name}: takes no quantized models")
     return scheme
 
 
+def _runner(engine: str, precision: Precision) -> str:
+    """The engine that computes here: the one asked for if it can, else onnxruntime."""
+    try:
+        found = registry.engine(engine)
+        devices = found.devices()
+        if devices and found.computes and found.precisions(devices[0].name, {})[precision] is None:
+            return engine
+    except MissingExtra:
+        pass
+    note(f"{engine} does not run here: onnxruntime computes in its place")
+    return "onnxruntime"
+
+
+def _read(table: Path, model: Path, sha256: str) -> CalibrationTable:
+    """A table of ours, or TensorRT's."""
+    try:
+        with table.open("rb") as file:
+            is_cache = file.read(4) == b"TRT-"
+    except OSError:
+        is_cache = False  # reading it as a table says what is wrong
+    return read_cache(table, prepare(load_model(model)), sha256) if is_cache else CalibrationTable.load(table)
+
+
+def _stages(info: CalibrationInfo | None) -> str:
+    """Where the time went, in words."""
+    if info is None or info.stages_s is None:
+        return ""
+    parts = [f"{name} {seconds:.1f} s" for name, seconds in info.stages_s.items() if name != "wall"]
+    threads = f" (summed over {info.threads} threads)" if (info.threads or 1) > 1 else ""
+    return f" in {info.stages_s['wall']:.1f} s: {', '.join(parts)}{threads}"
+
+
 def _choose(
-    model: Path, data: Path | None, preprocess: str | None, images: int, split: str, method: str, seed: int
-) -> CalibrationTable:
+    model: Path, preprocess: str | None, section: CalibrationSection, engine: str, seed: int
+) -> tuple[CalibrationTable, CalibrationInfo | None]:
     """A study of one calibration trial, in a folder that is thrown away."""
-    section = parse(
-        CalibrationSection,
-        {"data": str(data), "images": images, "split": split, "method": method},
-        "calibrate",
-    )
     study = Study(
         name="calibrate",
         models=(ModelEntry(model=str(model), preprocess=preprocess, calibration=section),),
-        engines=(EngineEntry(engine="onnxruntime"),),
+        engines=(EngineEntry(engine=engine),),
         precisions=("int8",),
         kinds=(),
         seed=seed,
@@ -121,4 +263,4 @@ def _choose(
         sidecar = sidecar_of(records[0], ".table.json")
         if sidecar is None:
             raise CalibrationError(f"{model}: the calibration left no table")
-        return CalibrationTable.load(Path(folder) / sidecar.path)
+        return CalibrationTable.load(Path(folder) / sidecar.path), records[0].calibration

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -30,6 +30,7 @@ __all__ = [
     "print_json",
     "print_line",
     "print_tables",
+    "stage_progress",
     "study_progress",
 ]
 
@@ -169,6 +170,28 @@ def study_progress(quiet: bool = False) -> Iterator[StudyProgress]:
     )
     with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as progress:
         yield StudyProgress(progress, quiet)
+
+
+@contextmanager
+def stage_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error for one stage after another: told (what, done, of)."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def say(what: str, done: int, of: int) -> None:
+            if what not in tasks:
+                for task in tasks.values():
+                    progress.update(task, visible=False)
+                tasks[what] = progress.add_task(what, total=of)
+            progress.update(tasks[what], completed=done, total=of)
+
+        yield say
 
 
 def _label(spec: TrialSpec) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, cast, get_args
 
@@ -17,7 +18,9 @@ __all__ = [
     "PREPROCESS_HELP",
     "JsonOption",
     "batches_of",
+    "bytes_of",
     "exit_code_of",
+    "fraction_of",
     "precisions_of",
     "raise_failure",
 ]
@@ -56,6 +59,32 @@ def batches_of(text: str) -> tuple[int, ...]:
         if not word.isdecimal() or int(word) < 1:
             raise ConfigError(f"--batch: {word!r} is no batch: wants whole numbers from 1, such as 1,8,32")
     return tuple(int(word) for word in words)
+
+
+def fraction_of(text: str, option: str) -> float:
+    """``0.5%`` or ``0.5`` (per cent, points of accuracy) as a fraction.
+
+    Raises:
+        ConfigError: It is no number from 0 to 100.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*%?", text.strip())
+    if match is None or float(match[1]) > 100:
+        raise ConfigError(f"{option}: {text!r} is no percentage: write for example 0.5%")
+    return float(match[1]) / 100
+
+
+def bytes_of(text: str, option: str) -> int:
+    """``256MB``, ``1.5GB`` or a plain number of bytes; KB, MB and GB are powers of 1024.
+
+    Raises:
+        ConfigError: It is no size of at least 1 MB.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(|B|KB|MB|GB)", text.strip().upper())
+    factor = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3}
+    size = int(float(match[1]) * factor[match[2]]) if match else 0
+    if not 1024**2 <= size < 2**60:
+        raise ConfigError(f"{option}: {text!r} is no size from 1 MB: write for example 256MB")
+    return size
 
 
 def exit_code_of(records: Iterable[Record]) -> int:

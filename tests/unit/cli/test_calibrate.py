@@ -1,0 +1,165 @@
+"""``calibrate`` on the shipped digits: what is measured, what is written, and what it all agrees on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from inferometer.demo.assets import DigitsFiles, extract
+from inferometer.quantize.note import calibration_of
+from inferometer.quantize.table import CalibrationTable
+from tests.unit.cli.command import Ended, inferometer
+
+pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
+
+LAYERS = ["stem.conv", "block1.conv", "block2.conv", "block2.add", "down.conv", "tail.conv", "logits"]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> DigitsFiles:
+    return extract(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture
+def run(digits: DigitsFiles, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    def calibrate(*words: object, data: bool = True, name: str = "q") -> Ended:
+        images = ["--data", digits.images, "--preprocess", digits.preprocess] if data else []
+        out = tmp_path / f"{name}.onnx"
+        return inferometer(capsys, "calibrate", digits.model, *images, "--out", out, "--json", *words)
+
+    return calibrate
+
+
+def test_stages_and_forward_passes_are_told(run: Any) -> None:
+    ended = run("--images", "60")
+    assert ended.code == 0, ended.err
+    found = ended.document
+    assert set(found["stages_s"]) == {"decode", "forward", "statistics", "search", "wall"}
+    assert all(seconds > 0 for seconds in found["stages_s"].values())
+    assert found["forward_batch"] == 4
+    assert found["threads"] >= 1
+    assert ["60 images" in line for line in found["warnings"]] == [True]
+    assert "measured" not in found
+
+
+@pytest.mark.parametrize(
+    ("method", "more"), [("minmax", []), ("mse", []), ("percentile", ["--percentile", "99"])]
+)
+def test_every_method_writes_its_table(run: Any, tmp_path: Path, method: str, more: list[str]) -> None:
+    kl = CalibrationTable.load(run("--images", "60", name="kl").document["table"])
+    ended = run("--images", "60", "--method", method, *more)
+    table = CalibrationTable.load(ended.document["table"])
+    assert (table.method, table.percentile) == (method, 99 if more else None)
+    assert {name: (one.lo, one.hi) for name, one in table.tensors.items()} == {
+        name: (one.lo, one.hi) for name, one in kl.tensors.items()
+    }
+    assert table.tensors != kl.tensors
+
+
+def test_a_table_and_a_cache_serve_another_engine_without_images(run: Any, tmp_path: Path) -> None:
+    cache = tmp_path / "digits.cache"
+    first = run("--images", "60", "--cache", cache)
+    assert first.code == 0, first.err
+    table = CalibrationTable.load(first.document["table"])
+    assert cache.read_text().startswith("TRT-")
+    by_table = run("--table", first.document["table"], "--engine", "tensorrt", data=False, name="t")
+    by_cache = run("--table", cache, "--engine", "tensorrt", data=False, name="c")
+    assert (by_table.code, by_cache.code) == (0, 0), by_table.err + by_cache.err
+    again = CalibrationTable.load(by_cache.document["table"])
+    for name, found in table.tensors.items():
+        assert again.tensors[name].threshold == pytest.approx(found.threshold, rel=1e-6)
+    note = calibration_of(onnx.load(by_table.document["model"]))
+    assert note is not None
+    assert note.scheme == by_table.document["scheme"]
+    assert note.table_sha256 == table.content_sha256()
+
+
+def test_layers_are_ranked_by_their_damage_and_drawn(run: Any, tmp_path: Path, digits: DigitsFiles) -> None:
+    ended = run("--images", "60", "--layers")
+    assert ended.code == 0, ended.err
+    measured = ended.document["measured"]
+    assert measured["held_out_images"] == len(list(digits.images.rglob("*.png"))) - 60
+    rows = measured["layers"]
+    assert sorted(row["layer"] for row in rows) == sorted(LAYERS)
+    assert [row["damage"] for row in rows] == sorted((row["damage"] for row in rows), reverse=True)
+    assert [row["layer"] for row in sorted(rows, key=lambda row: row["position"])] == LAYERS
+    assert not any(row["in_float"] for row in rows)
+    assert json.loads((tmp_path / "q.layers.json").read_text()) == measured
+    assert (tmp_path / "q.layers.png").read_bytes().startswith(b"\x89PNG")
+
+
+def spoiled(table: Path, *tensors: str) -> Path:
+    """The table with some ranges far too narrow; without names, all of them."""
+    content = json.loads(table.read_text())
+    for name in tensors or content["tensors"]:
+        content["tensors"][name]["threshold"] *= 0.002
+    path = table.with_name("spoiled.json")
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_spoiled_range_is_found_and_what_it_spoils_is_left_in_float(run: Any) -> None:
+    good = run("--images", "60", name="good").document
+    bad = spoiled(Path(good["table"]), "down.relu")
+    ended = run("--table", bad, "--max-drop", "1%")
+    assert ended.code == 0, ended.err
+    budget = ended.document["measured"]["budget"]
+    first = budget["evaluations"][0]
+    assert first["float_layers"] == []
+    assert first["drop"] > 0.3
+    assert budget["met"]
+    assert -budget["delta"] <= 0.01
+    # What writes and what reads the tensor: as long as either is on integers it saturates.
+    assert {"down.conv", "tail.conv"} <= set(budget["float_layers"])
+    assert len(budget["float_layers"]) <= 3
+    note = calibration_of(onnx.load(ended.document["model"]))
+    assert note is not None
+    assert set(note.float_layers) == set(budget["float_layers"])
+
+
+def test_a_budget_that_no_form_meets_exits_with_1_and_the_best_is_written(run: Any) -> None:
+    good = run("--images", "60", name="good").document
+    ended = run("--table", spoiled(Path(good["table"])), "--max-drop", "0%")
+    assert ended.code == 1, ended.err
+    budget = ended.document["measured"]["budget"]
+    assert not budget["met"]
+    assert budget["verdict"] == "a real loss"
+    assert -budget["delta"] == min(one["drop"] for one in budget["evaluations"])
+    # A form without any integer layer would be no INT8 form.
+    assert max(len(one["float_layers"]) for one in budget["evaluations"]) == len(LAYERS) - 1
+    assert Path(ended.document["model"]).exists()
+
+
+def test_bias_correction_is_shown_to_help_or_not(run: Any) -> None:
+    measured = run("--images", "60", "--bias-correction").document["measured"]
+    found = measured["bias_correction"]
+    assert found["logits_sqnr_db"] > 10
+    assert found["corrected_logits_sqnr_db"] > 10
+    assert found["logits_sqnr_db"] != found["corrected_logits_sqnr_db"]
+    assert measured["layers"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "code", "parts"),
+    [
+        (["--layers", "--table", "x.json"], False, 2, ["--data"]),
+        (["--table", "x.json"], True, 2, ["--table", "--data"]),
+        (["--max-drop", "half"], True, 2, ["--max-drop", "half", "0.5%"]),
+        (["--memory", "lots"], True, 2, ["--memory", "lots", "256MB"]),
+        (["--memory", "1KB"], True, 2, ["--memory", "1 MB"]),
+        (["--percentile", "99"], True, 2, ["kl", "percentile"]),
+        (["--engine", "tensorr"], True, 2, ["tensorr", "did you mean"]),
+    ],
+)
+def test_bad_options_are_one_line(
+    run: Any, tmp_path: Path, words: list[str], data: bool, code: int, parts: list[str]
+) -> None:
+    ended = run(*words, data=data)
+    assert ended.code == code, ended.err
+    assert all(part in ended.err for part in parts), ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("q*"))
