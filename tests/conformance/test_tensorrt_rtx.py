@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 
 from inferometer import registry
 from inferometer.contracts import QdqScheme
@@ -110,6 +110,18 @@ def weights_of(model: ModelProto) -> int:
 def test_miniatures_parse_and_build(name: str, engine: str, tmp_path: Path) -> None:
     model = MINIATURES[name]()
     check(insert_qdq(model, table_of(model), scheme_of(engine)), tmp_path, 0)
+
+
+def test_channels_and_tensors_of_zeros_parse_and_build(tmp_path: Path) -> None:
+    model = NETS["resnet"]()
+    for item in model.graph.initializer:
+        value = numpy_helper.to_array(item).copy()
+        if item.name in ("a1.weight", "a1.bias"):
+            value[:] = 0  # what comes out is zero for every image
+        elif item.name == "b2.weight":
+            value[3] = 0
+        item.CopyFrom(numpy_helper.from_array(value, item.name))
+    check(insert_qdq(model, table_of(model), scheme_of("tensorrt")), tmp_path, 0)
 
 
 @pytest.fixture

@@ -106,7 +106,8 @@ def _engine(entry: EngineEntry, threads: int | None) -> ResolvedEngine:
     engine = registry.engine(entry.engine)
     devices = [device.name for device in engine.devices()]
     if not devices:
-        raise EngineError(f"{entry.engine}: finds no device on this machine")
+        refused = engine.precisions(entry.device or "", entry.options).get("fp32")
+        raise EngineError(f"{entry.engine}: {refused or 'finds no device on this machine'}")
     device = entry.device or devices[0]
     if device not in devices:
         raise EngineError(f"{entry.engine}: there is no device {device!r}{nearest(device, devices)}")

@@ -377,6 +377,61 @@ def test_a_gate_of_another_tensor_is_no_activation() -> None:
     assert layout.tensors == ("input", "product")
 
 
+@pytest.mark.parametrize("reader", ["none", "node", "output"])
+def test_a_product_is_fused_when_nothing_else_reads_its_gate(reader: str) -> None:
+    net = Net()
+    x = net.conv("input", "a", 3, 8)
+    gate = net.op("Sigmoid", x, "gate")
+    x = net.op("Mul", [x, gate], "product")
+    if reader == "node":
+        x = net.op("Concat", [x, net.op("Tanh", gate, "tanh")], "both", axis=1)
+    net.op("GlobalAveragePool", net.conv(x, "b", 16 if reader == "node" else 8, 4), "logits")
+    model = net.model()
+    if reader == "output":
+        model.graph.output.append(helper.make_tensor_value_info("gate", TensorProto.FLOAT, None))
+    rules = scheme(quantized_ops=frozenset({"Conv"}), fused_activations=frozenset({"Sigmoid"}))
+    tensors = layout_of(prepare(model), rules).tensors
+    assert ("a" in tensors) == (reader != "none")
+
+
+@pytest.mark.parametrize("reader", ["none", "node", "output"])
+def test_a_convolution_adds_the_other_input_when_nothing_else_reads_its_result(reader: str) -> None:
+    net = Net()
+    x = net.relu(net.conv("input", "a", 3, 8), "relu")
+    y = net.conv(x, "b", 8, 8)
+    x = net.op("Add", [x, y], "sum")
+    if reader == "node":
+        x = net.op("Concat", [x, net.op("Tanh", y, "tanh")], "both", axis=1)
+    net.op("GlobalAveragePool", net.conv(x, "c", 16 if reader == "node" else 8, 4), "logits")
+    model = net.model()
+    if reader == "output":
+        model.graph.output.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, None))
+    tensors = layout_of(prepare(model), scheme_of("tensorrt")).tensors
+    assert "relu" in tensors
+    assert ("b" in tensors) == (reader != "none")
+
+
+@pytest.mark.parametrize("kind", ["HardSigmoid", "HardSwish"])
+def test_an_activation_without_a_kernel_of_its_own_that_is_an_output_stays_in_float(kind: str) -> None:
+    net = Net()
+    x = net.op(kind, net.conv("input", "a", 3, 8), "curve")
+    net.op("GlobalAveragePool", net.conv(x, "b", 8, 4), "logits")
+    model = net.model()
+    assert f"curve/{kind}" in layout_of(prepare(model)).layers
+    model.graph.output.append(helper.make_tensor_value_info("curve", TensorProto.FLOAT, ["N", 8, 24, 24]))
+    assert f"curve/{kind}" not in layout_of(prepare(model)).layers
+    quantized = insert_qdq(model, table_of(model), scheme())
+    assert [item.name for item in quantized.graph.output] == ["logits", "curve"]
+    onnx.checker.check_model(quantized, full_check=True)
+
+
+def test_a_hard_sigmoid_that_falls_stays_in_float() -> None:
+    net = Net()
+    x = net.op("HardSigmoid", net.conv("input", "a", 3, 8), "curve", alpha=-0.2)
+    net.op("GlobalAveragePool", net.conv(x, "b", 8, 4), "logits")
+    assert "curve/HardSigmoid" not in layout_of(prepare(net.model())).layers
+
+
 def test_a_residual_add_that_the_convolution_computes_quantizes_the_other_input_alone() -> None:
     _, tensors = layers_and_tensors(resnet(), "tensorrt")
     assert "a2" not in tensors

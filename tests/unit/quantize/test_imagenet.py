@@ -116,6 +116,9 @@ def test_the_table_depends_neither_on_the_batch_nor_on_order_and_threads(
             known = reference.tensors[name]
             top = max(-known.lo, known.hi)
             worst_range = max(worst_range, abs(found.lo - known.lo) / top, abs(found.hi - known.hi) / top)
+            if known.threshold == top:  # few values, such as the pixels': nothing saturates
+                assert found.threshold == max(-found.lo, found.hi)
+                continue
             divergences = kl_divergences(counts.counts(name))
             chosen = round(found.threshold / (max(-found.lo, found.hi) / BINS) - 0.5) - LEVELS
             worst_divergence = max(worst_divergence, divergences[chosen] - divergences.min())
