@@ -1,14 +1,16 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from inferometer.environment.facts import Absent
-from inferometer.environment.process import peak_resident_bytes, start_peak
+from inferometer.environment.process import peak_resident_bytes, release_memory, start_peak
 
 MIB = 1024**2
 
 
 def test_the_peak_counts_from_where_it_was_started() -> None:
+    release_memory()  # of the tests before: arrays that fit into it would not raise the resident size
     large = np.ones(200 * MIB, np.uint8)
     del large
     before = peak_resident_bytes()
@@ -24,6 +26,24 @@ def test_the_peak_counts_from_where_it_was_started() -> None:
     assert isinstance(after, int)
     assert quiet <= before - 150 * MIB
     assert after - quiet >= 0.9 * small.nbytes
+
+
+def test_released_memory_is_no_longer_resident() -> None:
+    release_memory()
+    kept = [
+        bytearray(64 * 1024) for _ in range(1600)
+    ]  # 100 MiB in pieces that the C library keeps when freed
+    last = bytearray(64 * 1024)  # above them, so that the heap cannot shrink from its end
+    del kept
+    release_memory()
+    start_peak()
+    before = peak_resident_bytes()
+    again = [bytearray(64 * 1024) for _ in range(1600)]
+    after = peak_resident_bytes()
+    if isinstance(before, Absent) or isinstance(after, Absent):
+        pytest.skip("the resident size is not told here")
+    assert after - before >= 80 * MIB
+    assert len(again) * len(last) == 100 * MIB
 
 
 def test_what_is_not_told_has_a_reason(tmp_path: Path) -> None:
