@@ -30,9 +30,7 @@ def test_the_peak_counts_from_where_it_was_started() -> None:
 
 def test_released_memory_is_no_longer_resident() -> None:
     release_memory()
-    kept = [
-        bytearray(64 * 1024) for _ in range(1600)
-    ]  # 100 MiB in pieces that the C library keeps when freed
+    kept = [bytearray(64 * 1024) for _ in range(1600)]  # 100 MiB, kept by the C library
     last = bytearray(64 * 1024)  # above them, so that the heap cannot shrink from its end
     del kept
     release_memory()
