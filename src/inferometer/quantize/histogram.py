@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -42,6 +43,8 @@ _PIECE = 65536
 
 # Values per call of the compiled form: its counts are 32 bits wide.
 _LANE_LIMIT = 2**31
+
+_LOADING = Lock()
 
 
 @dataclass(frozen=True)
@@ -265,9 +268,14 @@ def _counter(max_abs: float, bins: int) -> _Counter:
     return _PlainCounter(max_abs, bins) if code is None else _CompiledCounter(max_abs, bins, code)
 
 
-@cache
 def _compiled() -> ModuleType | None:
     """The compiled code, ready to run; None without numba."""
+    with _LOADING:  # whoever comes second waits, and does not load it again
+        return _loaded()
+
+
+@cache
+def _loaded() -> ModuleType | None:
     try:
         code = importlib.import_module("inferometer.quantize.compiled")
     except ModuleNotFoundError as error:

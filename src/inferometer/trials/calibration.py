@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 from onnx import ModelProto
@@ -22,6 +23,7 @@ from inferometer.models.files import load as load_model
 from inferometer.models.files import save
 from inferometer.quantize.calibrate import Batches, CalibrationBatch, StageTimes, calibrate
 from inferometer.quantize.graph import expose, observed_tensors, prepare
+from inferometer.quantize.histogram import is_compiled
 from inferometer.records import CalibrationInfo, Outcome
 from inferometer.store import write_sidecar
 from inferometer.trials.accuracy import image_feeds, padded, preprocessing_for
@@ -47,6 +49,7 @@ def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
     task = spec.calibration
     assert task is not None, "planning gives every calibration trial a task"
     peak = PeakMemory()
+    Thread(target=is_compiled, name="inferometer-compiled", daemon=True).start()  # takes as long as the model
     model = prepare(load_model(Path(spec.model_path)))
     tensors = observed_tensors(model)
     engine = registry.engine(spec.trial.engine)
