@@ -214,6 +214,9 @@ def _budget_sentences(budget: Budget, engine: str) -> list[str]:
     else:
         second = f"No form keeps within {allowed}: the best of {tried} leaves {count} in float."
     lines = [first, second]
+    if difference.images_to_settle is not None:
+        more = plural(difference.images_to_settle, "more image")
+        lines.append(f"About {more} would settle whether this difference is real.")
     if result.met and -low > result.max_drop:
         lines.append(
             f"The interval reaches beyond {allowed}: more images would tell whether the drop is within them."

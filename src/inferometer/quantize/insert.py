@@ -30,6 +30,7 @@ def insert_qdq(
     scheme: QdqScheme,
     *,
     float_layers: frozenset[str] = frozenset(),
+    biases_corrected: bool = False,
 ) -> ModelProto:
     """Write a float model as QDQ in the form that an engine wants.
 
@@ -38,6 +39,7 @@ def insert_qdq(
         table: Its calibration table.
         scheme: The engine's form of QDQ on the device.
         float_layers: Names of nodes of the prepared model that stay in float.
+        biases_corrected: Whether ``model`` comes from `shift_biases`: kept in the file's note.
 
     Returns:
         The quantized model: weights stored as int8, the calibration noted in its metadata.
@@ -59,7 +61,7 @@ def insert_qdq(
     _Writer(prepared, layout, ranges, scheme).write()
     if scheme.bias == "int32":  # ONNX Runtime's form: it alone would quantize layers between others by itself
         keep_in_float(prepared, {node.name for node in prepared.graph.node}.difference(layout.layers))
-    attach_note(prepared, table, scheme, float_layers)
+    attach_note(prepared, table, scheme, float_layers, biases_corrected)
     return prepared
 
 

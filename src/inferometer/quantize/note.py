@@ -31,6 +31,7 @@ class CalibrationNote(Frozen):
         scheme: Name of the QDQ scheme.
         weight_bits: 7 or 8.
         float_layers: Names of layers that could have been quantized and were left in float on request.
+        biases_corrected: Whether the mean shifts of rounded weights were taken back in the biases.
     """
 
     table_sha256: str
@@ -42,10 +43,15 @@ class CalibrationNote(Frozen):
     scheme: str
     weight_bits: int
     float_layers: tuple[str, ...] = ()
+    biases_corrected: bool = False
 
 
 def attach_note(
-    model: ModelProto, table: CalibrationTable, scheme: QdqScheme, float_layers: frozenset[str]
+    model: ModelProto,
+    table: CalibrationTable,
+    scheme: QdqScheme,
+    float_layers: frozenset[str],
+    biases_corrected: bool,
 ) -> None:
     """Write the note into ``model``, in place."""
     note = CalibrationNote(
@@ -58,6 +64,7 @@ def attach_note(
         scheme=scheme.name,
         weight_bits=scheme.weight_bits,
         float_layers=tuple(sorted(float_layers)),
+        biases_corrected=biases_corrected,
     )
     text = json.dumps(note.model_dump(mode="json"), separators=(",", ":"))
     model.metadata_props.add(key=NOTE_KEY, value=text)

@@ -189,7 +189,13 @@ class Workbench:
 
     def build(self, float_layers: frozenset[str] = frozenset()) -> ModelProto:
         """The INT8 form with ``float_layers`` left in float."""
-        return insert_qdq(self._base, self._table, self._scheme, float_layers=float_layers)
+        return insert_qdq(
+            self._base,
+            self._table,
+            self._scheme,
+            float_layers=float_layers,
+            biases_corrected=self._base is not self._prepared,
+        )
 
     def correct_biases(self) -> tuple[float | None, float | None]:
         """From now on build with corrected biases.

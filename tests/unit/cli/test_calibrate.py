@@ -135,12 +135,33 @@ def test_a_budget_that_no_form_meets_exits_with_1_and_the_best_is_written(run: A
 
 
 def test_bias_correction_is_shown_to_help_or_not(run: Any) -> None:
-    measured = run("--images", "60", "--bias-correction").document["measured"]
+    ended = run("--images", "60", "--bias-correction")
+    measured = ended.document["measured"]
     found = measured["bias_correction"]
     assert found["logits_sqnr_db"] > 10
     assert found["corrected_logits_sqnr_db"] > 10
     assert found["logits_sqnr_db"] != found["corrected_logits_sqnr_db"]
     assert measured["layers"] is None
+    note = calibration_of(onnx.load(ended.document["model"]))
+    assert note is not None
+    assert note.biases_corrected
+
+
+def test_accuracy_shows_where_noise_arises(
+    run: Any, digits: DigitsFiles, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantized = run("--images", "60").document["model"]
+    images = ["--data", digits.images, "--preprocess", digits.preprocess]
+    ended = inferometer(capsys, "accuracy", digits.model, quantized, *images, "--layers", "--json")
+    assert ended.code == 0, ended.err
+    (noise,) = ended.document["layers"]
+    assert (noise["a"], noise["b"], noise["unmatched"]) == (str(digits.model), quantized, [])
+    assert [row["layer"] for row in noise["layers"]] == LAYERS
+    assert all(row["own_sqnr_db"] >= row["sqnr_db"] - 1 for row in noise["layers"])
+    assert noise["logits_sqnr_db"] == pytest.approx(noise["layers"][-1]["sqnr_db"])
+    alone = inferometer(capsys, "accuracy", quantized, *images, "--layers")
+    assert alone.code == 2
+    assert "--layers compares quantized files with a float one" in alone.err
 
 
 @pytest.mark.parametrize(
