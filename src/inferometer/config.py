@@ -249,6 +249,8 @@ def _fault(schema: type[BaseModel], item: Mapping[str, Any]) -> str:
     if item["type"] == "missing":
         return f"{place!r} is missing"
     message = str(item["msg"]).removeprefix("Value error, ")
+    if not item["loc"]:  # of the whole, whose content would be a page
+        return f"{message[0].lower()}{message[1:]}"
     return f"{place}: {message[0].lower()}{message[1:]} (got {item['input']!r})"
 
 

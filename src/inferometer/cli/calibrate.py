@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,14 @@ from onnx import ModelProto
 from inferometer import registry
 from inferometer.cli.console import note, print_json, print_line
 from inferometer.cli.judge import Judgement, Judging, judge, setting_for
-from inferometer.cli.options import PREPROCESS_HELP, JsonOption, bytes_of, fraction_of, raise_failure
+from inferometer.cli.options import (
+    PREPROCESS_HELP,
+    JsonOption,
+    bytes_of,
+    fraction_of,
+    raise_failure,
+    refuse_overwriting,
+)
 from inferometer.cli.outcome import run_with_progress
 from inferometer.config import CalibrationSection, EngineEntry, ModelEntry, Study, parse
 from inferometer.contracts import QdqScheme
@@ -40,9 +48,16 @@ def command(
     out: Annotated[Path, typer.Option("--out", help="The QDQ file; its table lies beside it.")],
     data: Annotated[Path | None, typer.Option("--data", help="Images; labels are used to measure.")] = None,
     preprocess: Annotated[str | None, typer.Option("--preprocess", help=PREPROCESS_HELP)] = None,
-    images: Annotated[int, typer.Option("--images", help="How many choose the ranges.")] = 1250,
-    split: Annotated[str, typer.Option("--split", help="first, even, or a file of names.")] = "first",
-    method: Annotated[str, typer.Option("--method", help=f"{', '.join(METHODS)}.")] = "kl",
+    images: Annotated[
+        int | None,
+        typer.Option("--images", help="How many choose the ranges (1250), at most half of them all."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", help="first (the default), even, or a file of names.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", help=f"{', '.join(METHODS)}; the default is kl.")
+    ] = None,
     percentile: Annotated[
         float | None, typer.Option("--percentile", help="Of that method: per cent that does not saturate.")
     ] = None,
@@ -65,11 +80,18 @@ def command(
     """Quantize an FP32 model to INT8.
 
     Chooses activation ranges on images, or takes them from a table, and writes the form that an engine wants.
-    With --layers, --max-drop or --bias-correction it also measures, on images that chose no range.
+    With --layers, --max-drop or --bias-correction it also measures: layers are ranked on images that chose
+    ranges, accuracy and noise are told of the others.
     """
     allowed = None if max_drop is None else fraction_of(max_drop, "--max-drop")
     wanted = Judging(layers, allowed, bias_correction)
-    _check(model, data, table, wanted)
+    given = {"images": images, "split": split, "method": method, "percentile": percentile}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    _check(model, data, table, wanted, chosen)
+    written = _Written(out, cache, wanted)
+    refuse_overwriting(written.by_option(), [path for path in (model, data) if path is not None])
+    if table is not None:  # whose copy beside the model may be itself
+        refuse_overwriting({"--out": out, "--cache": cache}, [table])
     memory_bytes = bytes_of(memory, "--memory")
     scheme = _scheme(engine)
     summary = describe(model)
@@ -79,9 +101,8 @@ def command(
     if table is not None:
         ranges = _read(table, model, summary.sha256 or "")
     else:
-        given = {"images": images, "split": split, "method": method, "percentile": percentile}
         section = parse(
-            CalibrationSection, {**given, "data": str(data), "memory_bytes": memory_bytes}, "calibrate"
+            CalibrationSection, {**chosen, "data": str(data), "memory_bytes": memory_bytes}, "calibrate"
         )
         ranges, info = _choose(model, preprocess, section, _runner(engine, "fp32"), seed)
     ranges.check_model(summary.sha256 or "")
@@ -101,23 +122,58 @@ def command(
             quantized, judgement = judge(wanted, prepared, ranges, scheme, setting)
     else:
         quantized = insert_qdq(prepared, ranges, scheme)
-    result = _Result(out, cache, prepared, quantized, ranges, scheme, info, judgement)
+    result = _Result(written, prepared, quantized, ranges, scheme, info, judgement)
     result.write()
     if as_json:
         print_json(result.document())
     else:
         result.show()
+    if info is not None and info.images is not None and info.images < (images or 0):
+        note(
+            f"asked for {images} images, {info.images} chose the ranges: half of a set is kept to measure on"
+        )
     if scheme.reason:
         note(scheme.reason)
     return 0 if judgement is None or judgement.met else 1
 
 
 @dataclass(frozen=True)
-class _Result:
-    """What a calibration leaves: the files, and what is said of them."""
+class _Written:
+    """The files that a calibration leaves."""
 
     out: Path
     cache: Path | None
+    wanted: Judging
+
+    @property
+    def table(self) -> Path:
+        return self.out.with_suffix(".table.json")
+
+    @property
+    def layers(self) -> Path:
+        return self.out.with_suffix(".layers.json")
+
+    @property
+    def picture(self) -> Path:
+        return self.out.with_suffix(".layers.png")
+
+    def by_option(self) -> dict[str, Path | None]:
+        """By what the user named, or what follows from it."""
+        ranked = self.wanted.layers or self.wanted.max_drop is not None
+        return {
+            "--out": self.out,
+            "--cache": self.cache,
+            "the table": self.table,
+            "the layers' data": self.layers if ranked else None,
+            "the layers' picture": self.picture if ranked else None,
+        }
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What came of a calibration."""
+
+    written: _Written
     prepared: ModelProto
     quantized: ModelProto
     ranges: CalibrationTable
@@ -126,29 +182,23 @@ class _Result:
     judgement: Judgement | None
 
     @property
-    def table(self) -> Path:
-        return self.out.with_suffix(".table.json")
-
-    @property
-    def layers(self) -> tuple[Path, Path] | None:
-        """Data and picture of the ranked layers."""
-        if self.judgement is None or not self.judgement.ranking:
-            return None
-        return self.out.with_suffix(".layers.json"), self.out.with_suffix(".layers.png")
+    def ranked(self) -> Judgement | None:
+        """The judgement if layers were ranked."""
+        return self.judgement if self.judgement is not None and self.judgement.ranking else None
 
     def write(self) -> None:
         """All files or none: a model without its table would be half of what was asked for."""
-        paths = [self.out, self.table, *(self.layers or ()), *([self.cache] if self.cache else [])]
-        new = [path for path in paths if not path.exists()]
+        files, ranked = self.written, self.ranked
+        new = [path for path in files.by_option().values() if path is not None and not path.exists()]
         try:
-            save(self.quantized, self.out)
-            write_atomically(self.table, self.ranges.to_bytes())
-            if self.cache is not None:
-                write_cache(self.ranges, self.cache, self.prepared)
-            if self.layers is not None and self.judgement is not None:
-                text = json.dumps(self.judgement.document(), indent=1, allow_nan=False) + "\n"
-                write_atomically(self.layers[0], text.encode())
-                write_layers_png(self.judgement.rows(), f"{self.out.name}: layers", self.layers[1])
+            save(self.quantized, files.out)
+            write_atomically(files.table, self.ranges.to_bytes())
+            if files.cache is not None:
+                write_cache(self.ranges, files.cache, self.prepared)
+            if ranked is not None:
+                text = json.dumps(ranked.document(), indent=1, allow_nan=False) + "\n"
+                write_atomically(files.layers, text.encode())
+                write_layers_png(ranked.rows(), f"{files.out.name}: layers", files.picture)
         except InferometerError:
             for path in new:
                 path.unlink(missing_ok=True)
@@ -157,15 +207,15 @@ class _Result:
     def document(self) -> dict[str, Any]:
         """For JSON."""
         found: dict[str, Any] = {
-            "model": str(self.out),
-            "table": str(self.table),
+            "model": str(self.written.out),
+            "table": str(self.written.table),
             "table_sha256": self.ranges.content_sha256(),
             "method": self.ranges.method,
             "images": self.ranges.images,
             "tensors": len(self.ranges.tensors),
             "scheme": self.scheme.name,
             "weight_bits": self.scheme.weight_bits,
-            "cache": str(self.cache) if self.cache else None,
+            "cache": str(self.written.cache) if self.written.cache else None,
             "forward_batch": self.info.forward_batch if self.info else None,
             "threads": self.info.threads if self.info else None,
             "stages_s": self.info.stages_s if self.info else None,
@@ -177,26 +227,33 @@ class _Result:
 
     def show(self) -> None:
         """Print it."""
+        files = self.written
         of = f"on {self.ranges.images} images" if self.ranges.images else "from a TensorRT cache"
-        print_line(f"{self.out}: {self.scheme.name}, {len(self.ranges.tensors)} tensors")
+        print_line(f"{files.out}: {self.scheme.name}, {len(self.ranges.tensors)} tensors")
         print_line(f"ranges: {self.ranges.method} {of}{_stages(self.info)}")
-        print_line(f"{self.table}: the ranges, for another engine")
-        if self.cache:
-            print_line(f"{self.cache}: the ranges as a TensorRT calibration cache")
+        print_line(f"{files.table}: the ranges, for another engine")
+        if files.cache:
+            print_line(f"{files.cache}: the ranges as a TensorRT calibration cache")
         for line in self.ranges.warnings:
             note(line)
         if self.judgement is not None:
             self.judgement.show()
-        if self.layers is not None:
-            print_line(f"{self.layers[1]}, {self.layers[0].name}: the layers by the damage each does")
+        if self.ranked is not None:
+            print_line(f"{files.picture}, {files.layers.name}: the layers by the damage each does")
 
 
-def _check(model: Path, data: Path | None, table: Path | None, wanted: Judging) -> None:
+def _check(
+    model: Path, data: Path | None, table: Path | None, wanted: Judging, chosen: Mapping[str, object]
+) -> None:
     if data is None and table is None:
         raise ConfigError("calibrate: give either --data DIR (images) or --table FILE (ranges chosen before)")
     if data is not None and table is not None and not wanted.wanted:
         raise ConfigError(
             "calibrate: --table FILE gives the ranges, so --data DIR is not used: leave one of them out"
+        )
+    if table is not None and chosen:
+        raise ConfigError(
+            f"calibrate: --table FILE gives the ranges: leave out --{', --'.join(sorted(chosen))}"
         )
     if wanted.wanted and data is None:
         raise ConfigError("calibrate: --layers, --max-drop and --bias-correction measure: give --data DIR")

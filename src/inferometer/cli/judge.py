@@ -24,6 +24,8 @@ from inferometer.quantize.table import CalibrationTable
 from inferometer.report.layers import LayerRow, layers_table
 from inferometer.study.workbench import Budget, Setting, Workbench
 
+_SHOWN = 20  # layers on the terminal: the rest does little damage, and is in the files
+
 __all__ = ["Judgement", "Judging", "judge", "setting_for"]
 
 
@@ -47,7 +49,8 @@ class Judgement:
 
     Attributes:
         engine: What ran the variants.
-        held_out: Images that chose no range.
+        held_out: Images that chose no range: accuracy is told of these, and noise of the first of them.
+        ranking_images: Those that ranked the layers: how many, and whether they chose ranges.
         ranking: Layers by damage; empty when not asked for.
         noise: Behind every layer of the form that is written; None when not asked for.
         budget: None when not asked for.
@@ -56,6 +59,7 @@ class Judgement:
 
     engine: str
     held_out: int
+    ranking_images: tuple[int, str]
     ranking: tuple[LayerDamage, ...]
     noise: SqnrReport | None
     budget: Budget | None
@@ -95,6 +99,7 @@ class Judgement:
         return {
             "engine": self.engine,
             "held_out_images": self.held_out,
+            "ranking_images": dict(zip(("images", "of"), self.ranking_images, strict=True)),
             "bias_correction": _bias_document(*self.bias_db) if self.bias_db else None,
             "budget": _budget_document(self.budget) if self.budget else None,
             "layers": [vars(row) for row in self.rows()] or None,
@@ -103,7 +108,8 @@ class Judgement:
     def show(self) -> None:
         """Print it."""
         if self.ranking:
-            print_tables([layers_table(self.rows())])
+            count, of = self.ranking_images
+            print_tables([layers_table(self.rows(), f"Ranked on {count} {of} images.", _SHOWN)])
         for line in self.sentences():
             print_line(line)
 
@@ -157,11 +163,16 @@ def judge(
     """Build the INT8 form that was asked for, and measure it."""
     bench = Workbench(prepared, table, scheme, setting)
     bias_db = bench.correct_biases() if wanted.bias_correction else None
-    ranking = bench.rank() if wanted.layers or wanted.max_drop is not None else ()
-    budget = bench.meet(wanted.max_drop, ranking) if wanted.max_drop is not None else None
+    budget = bench.meet(wanted.max_drop, ()) if wanted.max_drop is not None else None
+    # Layers are ranked when that was asked for, or when some of them must be left in float.
+    ranking = bench.rank() if wanted.layers or (budget is not None and not budget.result.met) else ()
+    if wanted.max_drop is not None and ranking:
+        budget = bench.meet(wanted.max_drop, ranking)
     built = bench.build(frozenset(budget.result.float_layers) if budget else frozenset())
     noise = bench.sqnr(built, own=True) if ranking else None
-    return built, Judgement(setting.engine.name, bench.held_out, ranking, noise, budget, bias_db)
+    return built, Judgement(
+        setting.engine.name, bench.held_out, bench.ranking_images, ranking, noise, budget, bias_db
+    )
 
 
 def _bias_document(before: float | None, after: float | None) -> dict[str, float | None]:

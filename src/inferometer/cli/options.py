@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
@@ -23,6 +24,7 @@ __all__ = [
     "fraction_of",
     "precisions_of",
     "raise_failure",
+    "refuse_overwriting",
 ]
 
 FAILED_TRIALS = 9
@@ -62,12 +64,12 @@ def batches_of(text: str) -> tuple[int, ...]:
 
 
 def fraction_of(text: str, option: str) -> float:
-    """``0.5%`` or ``0.5`` (per cent, points of accuracy) as a fraction.
+    """``0.5%`` (half a point of accuracy) as a fraction.
 
     Raises:
-        ConfigError: It is no number from 0 to 100.
+        ConfigError: It is no percentage from 0 to 100: 0.005 and 0.5 could mean either.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*%?", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*%", text.strip())
     if match is None or float(match[1]) > 100:
         raise ConfigError(f"{option}: {text!r} is no percentage: write for example 0.5%")
     return float(match[1]) / 100
@@ -85,6 +87,36 @@ def bytes_of(text: str, option: str) -> int:
     if not 1024**2 <= size < 2**60:
         raise ConfigError(f"{option}: {text!r} is no size from 1 MB: write for example 256MB")
     return size
+
+
+def refuse_overwriting(outputs: Mapping[str, Path | None], inputs: Iterable[Path]) -> None:
+    """Refuse to write over what is read, also through links, and two outputs into one file.
+
+    Args:
+        outputs: By option; None where it was not given.
+        inputs: Files, and folders whose files are not to be touched.
+
+    Raises:
+        ConfigError: An output is an input, lies in place of a file of an input folder, or stands twice.
+    """
+    wanted = {option: path for option, path in outputs.items() if path is not None}
+    for option, path in wanted.items():
+        for known in inputs:
+            inside = known.is_dir() and path.is_file() and path.resolve().is_relative_to(known.resolve())
+            if inside or _is_same(path, known):
+                raise ConfigError(
+                    f"{option} {path}: would overwrite what is read ({known}): name another file"
+                )
+        twins = [other for other in wanted if other != option and _is_same(path, wanted[other])]
+        if twins:
+            raise ConfigError(f"{option} and {twins[0]} name the same file, {path}: name two")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them does not exist
+        return one.resolve() == other.resolve()
 
 
 def exit_code_of(records: Iterable[Record]) -> int:

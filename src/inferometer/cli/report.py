@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from inferometer.cli.console import note, print_findings, print_json, print_tables
-from inferometer.cli.options import JsonOption
+from inferometer.cli.options import JsonOption, refuse_overwriting
 from inferometer.cli.outcome import summary_of
 from inferometer.report.html import write_html
 from inferometer.report.png import write_pngs
@@ -30,6 +30,8 @@ def command(
 
     Reads the store alone: tables here, and on request a page, charts and CSV.
     """
+    kept = [folder / name for name in ("records.jsonl", "study.json", "sidecars", "models")]
+    refuse_overwriting({"--html": html, "--csv": csv}, kept)
     contents = read_store(folder)
     summary = summary_of(folder)
     if contents.fragments:

@@ -24,8 +24,9 @@ _LETTERS = 46  # of a layer's name
 
 _NOTE = (
     "Damage: error energy of the logits when this layer alone is quantized, in per mille of the logits' own, "
-    "with its standard error. Agreement: images whose first class stays. Own and accumulated noise: signal "
-    "to quantization noise behind the layer with exact inputs, and with all before it quantized too."
+    "with its standard error (in the picture the 95 % interval). Agreement: images whose first class stays. "
+    "Own and accumulated noise: signal to quantization noise behind the layer with exact inputs, and with all "
+    "before it quantized too."
 )
 
 
@@ -93,8 +94,14 @@ def noise_table(rows: Sequence[NoiseRow], title: str) -> Table:
     )
 
 
-def layers_table(rows: Sequence[LayerRow]) -> Table:
-    """The layers in the order given, which is by damage."""
+def layers_table(rows: Sequence[LayerRow], note: str = "", most: int | None = None) -> Table:
+    """The layers in the order given, which is by damage.
+
+    Args:
+        rows: By damage, the largest first.
+        note: Said before how to read the table.
+        most: Show only so many, and those that stay in float.
+    """
 
     def cells(rank: int, row: LayerRow) -> tuple[Cell, ...]:
         return (
@@ -109,6 +116,10 @@ def layers_table(rows: Sequence[LayerRow]) -> Table:
             Cell("float" if row.in_float else "int8", row.in_float),
         )
 
+    shown = [
+        (rank, row) for rank, row in enumerate(rows, start=1) if most is None or rank <= most or row.in_float
+    ]
+    left = f"{len(rows) - len(shown)} more do less." if len(shown) < len(rows) else ""
     return Table(
         "layers",
         "Layers by the damage each does when quantized alone",
@@ -123,8 +134,8 @@ def layers_table(rows: Sequence[LayerRow]) -> Table:
             Column("Accumulated", "dB", "right", spare=5),
             Column("Runs in"),
         ),
-        tuple(cells(rank, row) for rank, row in enumerate(rows, start=1)),
-        _NOTE,
+        tuple(cells(rank, row) for rank, row in shown),
+        " ".join(part for part in (note, left, _NOTE) if part),
     )
 
 
@@ -167,6 +178,7 @@ def _damages(rows: Sequence[LayerRow]) -> Any:
     colour = alt.Color(
         "runs:N",
         scale=alt.Scale(domain=["int8", "left in float"], range=[LIGHT["int8"], LIGHT["fp32"]]),
+        legend=alt.Legend() if any(row.in_float for row in rows) else None,
     )
     base = alt.Chart(alt.InlineData(values=data))
     bars = base.mark_bar(height=11).encode(

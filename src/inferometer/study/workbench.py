@@ -179,13 +179,20 @@ class Workbench:
         self._say = setting.on_progress
         self._runner = setting.runner(prepared, table.tensors)
         served, self._held_out = setting.parts(table.image_hashes)
-        self._ranking = (served if len(served) >= _FEWEST else self._held_out)[:RANKING_IMAGES]
+        self._ranks_on_held_out = len(served) < _FEWEST
+        self._ranking = (self._held_out if self._ranks_on_held_out else served)[:RANKING_IMAGES]
+        self._differences: dict[frozenset[str], PairedDifference] = {}
         self._base = prepared
 
     @property
     def held_out(self) -> int:
         """How many images accuracy is measured on."""
         return len(self._held_out)
+
+    @property
+    def ranking_images(self) -> tuple[int, str]:
+        """How many images rank layers, and which: ``calibration`` or ``held-out``."""
+        return len(self._ranking), "held-out" if self._ranks_on_held_out else "calibration"
 
     def build(self, float_layers: frozenset[str] = frozenset()) -> ModelProto:
         """The INT8 form with ``float_layers`` left in float."""
@@ -198,7 +205,7 @@ class Workbench:
         )
 
     def correct_biases(self) -> tuple[float | None, float | None]:
-        """From now on build with corrected biases.
+        """From now on build with corrected biases; to be called before anything is built and measured.
 
         Returns:
             Signal to noise of the logits on held-out images in decibels, without and with the correction.
@@ -235,16 +242,16 @@ class Workbench:
 
         The least damaging layer stays on integers in any case: else there would be no INT8 form.
         """
-        exact = self._score(self._prepared, "fp32")
-        differences: dict[frozenset[str], PairedDifference] = {}
+        exact = self._exact
 
         def drop_of(layers: frozenset[str]) -> float:
-            scores = self._score(self.build(layers), f"INT8, {len(layers)} layers in float")
-            differences[layers] = paired_difference(exact.correct, scores.correct)
-            return -differences[layers].delta
+            if layers not in self._differences:  # asked again once the layers are ranked
+                scores = self._score(self.build(layers), f"INT8, {len(layers)} layers in float")
+                self._differences[layers] = paired_difference(exact.correct, scores.correct)
+            return -self._differences[layers].delta
 
         result = fewest_float([one.layer for one in ranking[:-1]], drop_of, max_drop)
-        chosen = differences[frozenset(result.float_layers)]
+        chosen = self._differences[frozenset(result.float_layers)]
         top1 = float(exact.correct.mean())
         return Budget(result, chosen, top1, top1 + chosen.delta)
 
@@ -258,6 +265,10 @@ class Workbench:
 
         with self._runner.open(model) as session:
             return score_variant(session, images, on_images=counted)
+
+    @cached_property
+    def _exact(self) -> Scores:
+        return self._score(self._prepared, "fp32")
 
     @cached_property
     def _scored(self) -> VariantImages:

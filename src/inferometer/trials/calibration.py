@@ -72,6 +72,7 @@ def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
                 source="images" if task.data else "synthetic",
                 on_progress=lambda done: progress(done, 2 * images),
                 times=times,
+                seed=spec.seed,
                 versions={engine.name: engine.version},
             )
     memory, absent = peak.taken()

@@ -170,6 +170,8 @@ def test_accuracy_shows_where_noise_arises(
         (["--layers", "--table", "x.json"], False, 2, ["--data"]),
         (["--table", "x.json"], True, 2, ["--table", "--data"]),
         (["--max-drop", "half"], True, 2, ["--max-drop", "half", "0.5%"]),
+        (["--max-drop", "0.5"], True, 2, ["--max-drop", "'0.5'", "0.5%"]),
+        (["--table", "x.json", "--method", "kl", "--images", "5"], False, 2, ["--images, --method"]),
         (["--memory", "lots"], True, 2, ["--memory", "lots", "256MB"]),
         (["--memory", "1KB"], True, 2, ["--memory", "1 MB"]),
         (["--percentile", "99"], True, 2, ["kl", "percentile"]),
@@ -184,3 +186,38 @@ def test_bad_options_are_one_line(
     assert all(part in ended.err for part in parts), ended.err
     assert len(ended.err.strip().splitlines()) == 1
     assert not list(tmp_path.glob("q*"))
+
+
+def test_nothing_that_is_read_is_overwritten(
+    digits: DigitsFiles, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model, link = tmp_path / "m.onnx", tmp_path / "link.onnx"
+    model.write_bytes(digits.model.read_bytes())
+    link.symlink_to(model)
+    hard = tmp_path / "hard.onnx"
+    hard.hardlink_to(model)
+    image = next(digits.images.rglob("*.png"))
+    images = ["--data", digits.images, "--preprocess", digits.preprocess]
+    for words in (
+        ["--out", model], ["--out", link], ["--out", hard], ["--out", image],
+        ["--out", tmp_path / "q.onnx", "--cache", link], ["--out", tmp_path / "q", "--cache", tmp_path / "q"],
+    ):  # fmt: skip
+        ended = inferometer(capsys, "calibrate", model, *images, "--images", "10", *words)
+        assert ended.code == 2, words
+        assert "overwrite what is read" in ended.err or "name the same file" in ended.err
+    assert model.read_bytes() == digits.model.read_bytes()
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_a_table_may_lie_where_its_copy_goes(run: Any) -> None:
+    first = run("--images", "60").document
+    again = run("--table", first["table"], "--engine", "openvino", data=False)
+    assert again.code == 0, again.err
+    assert again.document["table_sha256"] == first["table_sha256"]
+
+
+def test_fewer_images_than_asked_for_are_told(run: Any, digits: DigitsFiles) -> None:
+    half = len(list(digits.images.rglob("*.png"))) // 2
+    ended = run("--images", "100000")
+    assert ended.document["images"] == half
+    assert f"asked for 100000 images, {half} chose the ranges" in ended.err
