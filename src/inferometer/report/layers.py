@@ -25,8 +25,8 @@ _LETTERS = 46  # of a layer's name
 _NOTE = (
     "Damage: error energy of the logits when this layer alone is quantized, in per mille of the logits' own, "
     "with its standard error (in the picture the 95 % interval). Agreement: images whose first class stays. "
-    "Own and accumulated noise: signal to quantization noise behind the layer with exact inputs, and with all "
-    "before it quantized too."
+    "Own and accumulated noise: signal to quantization noise behind the layer with exact inputs, and with "
+    "all before it quantized too."
 )
 
 
