@@ -20,7 +20,7 @@ import json
 import os
 import signal
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -45,6 +45,7 @@ __all__ = [
     "sidecar_of",
     "write_atomically",
     "write_sidecar",
+    "write_together",
 ]
 
 RECORDS = "records.jsonl"
@@ -196,23 +197,38 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         StoreError: It could not be written; nothing is left behind.
     """
-    path = path.resolve()  # a link stays a link
-    if path.exists() and not path.is_file():
-        raise StoreError(f"{path}: is no ordinary file, so it is not replaced: give another path")
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    write_together({path: content})
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Write files that belong together: nothing is replaced before all of them lie on the disk; fsynced.
+
+    Raises:
+        StoreError: One could not be written; no draft is left behind.
+    """
+    drafts: dict[Path, Path] = {}
+    path = Path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        for path, content in files.items():
+            place = path.resolve()  # a link stays a link
+            if place.exists() and not place.is_file():
+                raise StoreError(f"{path}: is no ordinary file, so it is not replaced: give another path")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            drafts[place] = draft = place.with_name(f".{place.name}.{os.getpid()}")
             with draft.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        for place, draft in drafts.items():
+            draft.replace(place)
+        for folder in {place.parent for place in drafts}:
+            _sync_folder(folder)
     except OSError as error:
         raise StoreError(f"{path}: could not write: {error.strerror}") from error
+    finally:
+        for draft in drafts.values():
+            with contextlib.suppress(OSError):  # gone already when all went well
+                draft.unlink()
 
 
 def arrays(**named: npt.NDArray[Any]) -> bytes:

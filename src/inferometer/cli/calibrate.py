@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from collections.abc import Mapping
@@ -26,19 +27,19 @@ from inferometer.cli.options import (
 from inferometer.cli.outcome import run_with_progress
 from inferometer.config import CalibrationSection, EngineEntry, ModelEntry, Study, parse
 from inferometer.contracts import QdqScheme
-from inferometer.errors import CalibrationError, ConfigError, EngineError, InferometerError, MissingExtra
+from inferometer.errors import CalibrationError, ConfigError, EngineError, MissingExtra
 from inferometer.models import networks
 from inferometer.models.files import load as load_model
-from inferometer.models.files import save
+from inferometer.models.files import serialized
 from inferometer.models.inspection import describe
 from inferometer.quantize.graph import prepare
 from inferometer.quantize.insert import insert_qdq
 from inferometer.quantize.methods import METHODS
 from inferometer.quantize.table import CalibrationTable
-from inferometer.quantize.trt_cache import read_cache, write_cache
+from inferometer.quantize.trt_cache import cache_text, read_cache
 from inferometer.records import CalibrationInfo, Precision
-from inferometer.report.layers import write_layers_png
-from inferometer.store import sidecar_of, write_atomically
+from inferometer.report.layers import layers_png
+from inferometer.store import sidecar_of, write_together
 
 NAME = "calibrate"
 
@@ -74,7 +75,7 @@ def command(
         bool, typer.Option("--bias-correction", help="Take the mean shift of each layer back in its bias.")
     ] = False,
     memory: Annotated[str, typer.Option("--memory", help="For activations and images.")] = "256MB",
-    seed: Annotated[int, typer.Option("--seed", help="Orders the images.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Orders the images.")] = 0,
     as_json: JsonOption = False,
 ) -> int:
     """Quantize an FP32 model to INT8.
@@ -88,6 +89,8 @@ def command(
     given = {"images": images, "split": split, "method": method, "percentile": percentile}
     chosen = {name: value for name, value in given.items() if value is not None}
     _check(model, data, table, wanted, chosen)
+    if not out.name:
+        raise ConfigError(f"calibrate: --out {str(out)!r} names no file")
     written = _Written(out, cache, wanted)
     refuse_overwriting(written.by_option(), [path for path in (model, data) if path is not None])
     if table is not None:  # whose copy beside the model may be itself
@@ -188,21 +191,18 @@ class _Result:
 
     def write(self) -> None:
         """All files or none: a model without its table would be half of what was asked for."""
-        files, ranked = self.written, self.ranked
-        new = [path for path in files.by_option().values() if path is not None and not path.exists()]
-        try:
-            save(self.quantized, files.out)
-            write_atomically(files.table, self.ranges.to_bytes())
-            if files.cache is not None:
-                write_cache(self.ranges, files.cache, self.prepared)
-            if ranked is not None:
-                text = json.dumps(ranked.document(), indent=1, allow_nan=False) + "\n"
-                write_atomically(files.layers, text.encode())
-                write_layers_png(ranked.rows(), f"{files.out.name}: layers", files.picture)
-        except InferometerError:
-            for path in new:
-                path.unlink(missing_ok=True)
-            raise
+        files = self.written
+        contents = {
+            files.out: serialized(self.quantized, files.out),
+            files.table: self.ranges.to_bytes(),
+        }
+        if files.cache is not None:
+            contents[files.cache] = cache_text(self.ranges, self.prepared).encode()
+        if self.ranked is not None:
+            text = json.dumps(self.ranked.document(), indent=1, allow_nan=False) + "\n"
+            contents[files.layers] = text.encode()
+            contents[files.picture] = layers_png(self.ranked.rows(), f"{files.out.name}: layers")
+        write_together(contents)
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -271,25 +271,29 @@ def _scheme(name: str) -> QdqScheme:
 
 
 def _runner(engine: str, precision: Precision) -> str:
-    """The engine that computes here: the one asked for if it can, else onnxruntime."""
+    """The engine that computes here: the one asked for if it can, else another that computes the same."""
+    runs = next((name for name in (engine, "onnxruntime", "openvino") if _computes(name, precision)), engine)
+    if runs != engine:
+        note(f"{engine} does not run here: {runs} computes in its place")
+    return runs
+
+
+def _computes(engine: str, precision: Precision) -> bool:
     try:
         found = registry.engine(engine)
         devices = found.devices()
-        if devices and found.computes and found.precisions(devices[0].name, {})[precision] is None:
-            return engine
+        return bool(devices) and found.computes and found.precisions(devices[0].name, {})[precision] is None
     except MissingExtra:
-        pass
-    note(f"{engine} does not run here: onnxruntime computes in its place")
-    return "onnxruntime"
+        return False
 
 
 def _read(table: Path, model: Path, sha256: str) -> CalibrationTable:
     """A table of ours, or TensorRT's."""
-    try:
-        with table.open("rb") as file:
-            is_cache = file.read(4) == b"TRT-"
-    except OSError:
-        is_cache = False  # reading it as a table says what is wrong
+    is_cache = False
+    with contextlib.suppress(OSError):  # reading it as a table says what is wrong
+        if table.is_file():
+            with table.open("rb") as file:
+                is_cache = file.read(4) == b"TRT-"
     return read_cache(table, prepare(load_model(model)), sha256) if is_cache else CalibrationTable.load(table)
 
 

@@ -102,14 +102,21 @@ def refuse_overwriting(outputs: Mapping[str, Path | None], inputs: Iterable[Path
     wanted = {option: path for option, path in outputs.items() if path is not None}
     for option, path in wanted.items():
         for known in inputs:
-            inside = known.is_dir() and path.is_file() and path.resolve().is_relative_to(known.resolve())
-            if inside or _is_same(path, known):
+            if _is_inside(path, known) or _is_same(path, known):
                 raise ConfigError(
                     f"{option} {path}: would overwrite what is read ({known}): name another file"
                 )
         twins = [other for other in wanted if other != option and _is_same(path, wanted[other])]
         if twins:
             raise ConfigError(f"{option} and {twins[0]} name the same file, {path}: name two")
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Whether an existing file lies in an existing folder."""
+    try:
+        return folder.is_dir() and path.is_file() and path.resolve().is_relative_to(folder.resolve())
+    except OSError:  # no such name can exist; writing it says so
+        return False
 
 
 def _is_same(one: Path, other: Path) -> bool:

@@ -70,11 +70,20 @@ def save(model: ModelProto, path: str | os.PathLike[str]) -> None:
         StoreError: The file cannot be written.
     """
     file = Path(path)
+    write_atomically(file, serialized(model, file))
+
+
+def serialized(model: ModelProto, path: Path) -> bytes:
+    """The content of the one file that ``path`` is to be.
+
+    Raises:
+        ModelError: The model is over protobuf's 2 GiB.
+    """
     try:
-        content = model.SerializeToString()
+        content: bytes = model.SerializeToString()
     except (EncodeError, ValueError) as error:
-        raise ModelError(f"{file}: cannot be written as one ONNX file: {one_line(error)}") from error
-    write_atomically(file, content)
+        raise ModelError(f"{path}: cannot be written as one ONNX file: {one_line(error)}") from error
+    return content
 
 
 def file_sha256(path: str | os.PathLike[str], model: ModelProto | None = None) -> str:

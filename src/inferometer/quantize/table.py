@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from inferometer.errors import CalibrationError
@@ -20,23 +21,31 @@ __all__ = ["TABLE_SCHEMA", "CalibrationTable", "Source", "TensorRange"]
 TABLE_SCHEMA = 2
 """Of the file. History: 1, the first; 2, with ``percentile`` and tables from a cache (``images`` is null)."""
 
+_LARGEST = float(np.finfo(np.float32).max)
+_ROUNDED = 1e-6  # a threshold may come out of float32 arithmetic
+
 Source = Literal["images", "synthetic", "cache"]
 
 
 class TensorRange(Frozen):
     """What one tensor took on: its extremes, and the |x| beyond which it saturates.
 
-    ``0 <= threshold``; all three are 0 for a tensor that was zero on every image.
+    ``0 < threshold <= max |x|``; all three are 0 for a tensor that was zero on every image.
     """
 
-    lo: float = Field(allow_inf_nan=False)
-    hi: float = Field(allow_inf_nan=False)
-    threshold: float = Field(ge=0, allow_inf_nan=False)
+    lo: float = Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)
+    hi: float = Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)
+    threshold: float = Field(ge=0, le=_LARGEST, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _ordered(self) -> TensorRange:
         if self.lo > self.hi:
             raise ValueError(f"lo {self.lo:g} is above hi {self.hi:g}")
+        largest = max(-self.lo, self.hi)
+        if (self.threshold == 0) != (largest == 0) or self.threshold > largest * (1 + _ROUNDED):
+            raise ValueError(
+                f"threshold {self.threshold:g} does not belong to a tensor of [{self.lo:g}, {self.hi:g}]"
+            )
         return self
 
 
@@ -141,10 +150,12 @@ class CalibrationTable(Frozen):
         """
         file = Path(path)
         try:
+            if file.exists() and not file.is_file():
+                raise CalibrationError(f"{file}: is no ordinary file: give a calibration table")
             content = json.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise CalibrationError(f"{file}: the table cannot be read: {error.strerror or error}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CalibrationError(
                 f"{file}: not a calibration table: it is not JSON; calibrate again"
             ) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -14,9 +13,8 @@ import vl_convert
 from inferometer.analysis.wording import percent, significant
 from inferometer.report.cells import Cell, Column, Table, optional
 from inferometer.report.theme import LIGHT, chart_config
-from inferometer.store import write_atomically
 
-__all__ = ["LayerRow", "NoiseRow", "layers_table", "noise_table", "write_layers_png"]
+__all__ = ["LayerRow", "NoiseRow", "layers_png", "layers_table", "noise_table"]
 
 _SHOWN = 24  # layers in the picture's first part: those that matter
 _WIDTH, _ROW_HEIGHT, _LINE_HEIGHT = 560, 18, 220  # pixels
@@ -139,16 +137,15 @@ def layers_table(rows: Sequence[LayerRow], note: str = "", most: int | None = No
     )
 
 
-def write_layers_png(rows: Sequence[LayerRow], title: str, path: Path) -> None:
+def layers_png(rows: Sequence[LayerRow], title: str) -> bytes:
     """Draw the most damaging layers, and the noise along the network.
 
     Args:
         rows: By damage, the largest first.
         title: Above the picture.
-        path: Of the PNG file.
 
-    Raises:
-        StoreError: It could not be written.
+    Returns:
+        A PNG file.
     """
     both = alt.vconcat(_damages(rows[:_SHOWN]), _noise(rows)).properties(spacing=28)
     both = both.resolve_scale(color="independent", strokeDash="independent")
@@ -160,7 +157,7 @@ def write_layers_png(rows: Sequence[LayerRow], title: str, path: Path) -> None:
         "text": title, "subtitle": lines, "fontSize": 16, "subtitleFontSize": 12,
         "subtitleColor": LIGHT["quiet"], "subtitlePadding": 6, "limit": 2000, "offset": 16, "anchor": "start",
     }  # fmt: skip
-    write_atomically(path, vl_convert.vegalite_to_png(specification, scale=2.0))
+    return bytes(vl_convert.vegalite_to_png(specification, scale=2.0))
 
 
 def _damages(rows: Sequence[LayerRow]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -15,7 +15,7 @@ from onnx import ModelProto
 from inferometer import registry
 from inferometer.contracts import Engine, Session, TensorInfo
 from inferometer.data.imageset import open_set, split_entries
-from inferometer.data.loader import Batch, ImageLoader
+from inferometer.data.loader import Batch, ImageLoader, SkippedImage
 from inferometer.data.synthetic import synthetic_feeds
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.process import release_memory
@@ -61,20 +61,21 @@ def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
         del model
         release_memory()
         with _opened(engine, exposed, spec, plan) as session:
-            batches, images, missing = _batches(spec, session, plan.batch)
+            source = _batches(spec, session, plan.batch)
             table = calibrate(
                 session,
-                batches,
+                source.read,
                 tensors,
                 method=task.method,
                 percentile=task.percentile,
                 model_sha256=spec.model.sha256,
                 source="images" if task.data else "synthetic",
-                on_progress=lambda done: progress(done, 2 * images),
+                on_progress=lambda done: progress(done, 2 * source.images),
                 times=times,
                 seed=spec.seed,
                 versions={engine.name: engine.version},
             )
+    table = table.model_copy(update={"warnings": (*table.warnings, *source.warnings())})
     memory, absent = peak.taken()
     sidecar = write_sidecar(Path(spec.folder), f"{spec.id}.table.json", table.to_bytes())
     return Outcome(
@@ -90,7 +91,7 @@ def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
         ),
         sidecars=(sidecar,),
         memory=memory,
-        missing=missing | absent,
+        missing=source.missing | absent,
     )
 
 
@@ -107,8 +108,33 @@ def _opened(engine: Engine, exposed: Path, spec: TrialSpec, plan: ForwardPlan) -
     return engine.load(exposed, spec.trial.device, "fp32", plan.batch, options)
 
 
-def _batches(spec: TrialSpec, session: Session, batch: int) -> tuple[Batches, int, dict[str, str]]:
-    """A source that can be read twice, and how many images one reading gives."""
+@dataclass(frozen=True)
+class _Source:
+    """Images that can be read twice.
+
+    Attributes:
+        read: Gives their batches.
+        images: How many one reading gives at most.
+        missing: What cannot be said of the outcome, and why.
+        skipped: The images that the latest reading could not use.
+    """
+
+    read: Batches
+    images: int
+    missing: dict[str, str]
+    skipped: Callable[[], tuple[SkippedImage, ...]]
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know of the images."""
+        bad = self.skipped()
+        if not bad:
+            return ()
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+        named = "; ".join(f"{one.file}: {one.reason}" for one in bad[:3])
+        return (f"{len(bad)} of {self.images} images could not be used: {named}{more}",)
+
+
+def _batches(spec: TrialSpec, session: Session, batch: int) -> _Source:
     task = spec.calibration
     assert task is not None
     if task.data is None:
@@ -137,10 +163,10 @@ def _batches(spec: TrialSpec, session: Session, batch: int) -> tuple[Batches, in
         for decode in loader.deferred():
             yield partial(made, decode)
 
-    return read, len(entries), {}
+    return _Source(read, len(entries), {}, lambda: loader.skipped)
 
 
-def _synthetic(spec: TrialSpec, session: Session, batch: int) -> tuple[Batches, int, dict[str, str]]:
+def _synthetic(spec: TrialSpec, session: Session, batch: int) -> _Source:
     """Seeded inputs, each image by itself, so that the forward batch does not change them."""
     rounds = -(-SYNTHETIC_IMAGES // batch)
 
@@ -158,7 +184,8 @@ def _synthetic(spec: TrialSpec, session: Session, batch: int) -> tuple[Batches, 
                 feeds=feeds, count=min(batch, SYNTHETIC_IMAGES - number * batch), hashes=()
             )
 
-    return read, SYNTHETIC_IMAGES, {"accuracy": "ranges chosen on synthetic input say nothing of accuracy"}
+    why = {"accuracy": "ranges chosen on synthetic input say nothing of accuracy"}
+    return _Source(read, SYNTHETIC_IMAGES, why, tuple)
 
 
 def _single(session: Session, batch: int) -> tuple[TensorInfo, ...]:

@@ -221,3 +221,57 @@ def test_fewer_images_than_asked_for_are_told(run: Any, digits: DigitsFiles) -> 
     ended = run("--images", "100000")
     assert ended.document["images"] == half
     assert f"asked for 100000 images, {half} chose the ranges" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [(["--seed", "-5"], "seed"), (["--out", ""], "names no file"), (["--out", "."], "--out")],
+)
+def test_what_cannot_be_is_told_before_anything_runs(
+    digits: DigitsFiles, capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], part: str
+) -> None:
+    out = ["--out", tmp_path / "q.onnx"] if "--out" not in words else []
+    images = ["--data", digits.images, "--preprocess", digits.preprocess]
+    ended = inferometer(capsys, "calibrate", digits.model, *images, *out, *words)
+    assert ended.code == 2, ended.err
+    assert part in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+
+
+def test_nothing_is_replaced_unless_all_can_be(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "q.onnx").write_bytes(b"old")
+    (tmp_path / "q.table.json").mkdir()
+    ended = run("--images", "60")
+    assert ended.code == 8, ended.err
+    assert (tmp_path / "q.onnx").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.onnx", "q.table.json"]
+    too_long = run("--images", "60", name="n" * 300)
+    assert too_long.code == 8, too_long.err
+    assert "File name too long" in too_long.err
+
+
+def test_images_that_could_not_be_read_are_named(
+    digits: DigitsFiles, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "images"
+    for place, image in enumerate(sorted(digits.images.rglob("*.png"))[:40]):
+        target = folder / str(place % 2) / f"{place}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(image.read_bytes())
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"{place % 2}/{place}.png\n" for place in range(20)))
+    (folder / "1" / "3.png").write_bytes(b"no image")
+    words = [
+        "--data",
+        folder,
+        "--preprocess",
+        digits.preprocess,
+        "--split",
+        names,
+        "--out",
+        tmp_path / "q.onnx",
+    ]
+    ended = inferometer(capsys, "calibrate", digits.model, *words, "--json")
+    assert ended.code == 0, ended.err
+    assert ended.document["images"] == 19
+    assert any("1 of 20 images could not be used: 1/3.png" in line for line in ended.document["warnings"])

@@ -4,6 +4,7 @@ from hypothesis import given, settings, strategies
 from hypothesis.extra.numpy import arrays
 
 from inferometer.errors import CalibrationError
+from inferometer.quantize import histogram
 from inferometer.quantize.histogram import (
     VANISHING,
     HistogramCollector,
@@ -126,3 +127,20 @@ def test_merged_collectors_hold_what_one_would() -> None:
     second.add("t", values[1:])
     first.merge(second)
     assert (first.counts("t") == whole.counts("t")).all()
+
+
+@pytest.mark.parametrize("fault", [ImportError("numba needs another NumPy"), SystemError("bad module")])
+def test_a_numba_that_does_not_work_is_done_without(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(name: str) -> None:
+        raise fault
+
+    monkeypatch.setattr(histogram.importlib, "import_module", broken)
+    histogram._loaded.cache_clear()
+    try:
+        assert not is_compiled()
+        assert count_magnitudes(np.array([1.0, -0.5], np.float32), 1.0, 4).tolist() == [0, 0, 1, 1, 0]
+    finally:
+        histogram._loaded.cache_clear()
+    assert [str(fault) in record.message for record in caplog.records] == [True]

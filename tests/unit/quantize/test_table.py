@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,22 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         CalibrationTable.load(tmp_path / "none.json")
     with pytest.raises(CalibrationError, match="cannot be written: No such file"):
         table().save(tmp_path / "none" / "t.json")
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "threshold"),
+    [(-1e300, 1.0, 1.0), (0.0, 1e39, 1e39), (0.0, 4.7, 0.0), (0.0, 0.0, 1.0), (-1.0, 2.0, 2.1)],
+)
+def test_ranges_that_no_tensor_has_are_refused(lo: float, hi: float, threshold: float) -> None:
+    with pytest.raises(ValidationError):
+        TensorRange(lo=lo, hi=hi, threshold=threshold)
+
+
+def test_a_table_that_is_no_file_or_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(CalibrationError, match="no ordinary file"):
+        CalibrationTable.load(tmp_path / "fifo")
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 200_000)
+    with pytest.raises(CalibrationError, match="not a calibration table"):
+        CalibrationTable.load(deep)

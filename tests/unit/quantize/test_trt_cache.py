@@ -203,7 +203,6 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     [
         ({"a": 1.0}, "8.6", "'8.6' is not three numbers such as 8.6.1"),
         ({"a": 1.0}, "8.x.1", "is not three numbers"),
-        ({"a": 1e300}, "8.6.1", "'a': its threshold 1e.300 is no float32"),
         ({"a\nb": 1.0}, "8.6.1", "cannot stand in a cache"),
         ({"": 1.0}, "8.6.1", "cannot stand in a cache"),
     ],
