@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -21,7 +21,9 @@ from inferometer.errors import EngineError
 from inferometer.records import Precision
 
 __all__ = [
+    "ADDING_SCHEME",
     "FUSIBLE_ACTIVATIONS",
+    "FUSING_SCHEME",
     "Device",
     "Engine",
     "ExecutedLayer",
@@ -126,6 +128,27 @@ class QdqScheme:
     float_output_ops: frozenset[str] = frozenset({"Gemm", "MatMul"})
     fused_sum: bool = False
     reason: str | None = None
+
+
+_FUSING_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add"})
+
+FUSING_SCHEME = QdqScheme(
+    name="fusing",
+    activation_dtype="uint8",
+    activation_symmetric=False,
+    weight_bits=8,
+    weight_per_channel=True,
+    bias="float",
+    quantized_ops=_FUSING_OPS,
+    fused_activations=FUSIBLE_ACTIVATIONS,
+    float_output_ops=_FUSING_OPS,
+)
+"""Where kernels give floats as well and compute activations themselves, little else runs on integers."""
+
+ADDING_SCHEME = replace(
+    FUSING_SCHEME, name="adding", activation_dtype="int8", activation_symmetric=True, fused_sum=True
+)
+"""The same with zero point 0, and with a residual Add that the convolution before it computes."""
 
 
 class Session(ABC):

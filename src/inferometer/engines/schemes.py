@@ -7,15 +7,14 @@ written; then ``reason`` says so.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-from inferometer.contracts import FUSIBLE_ACTIVATIONS, QdqScheme
+from inferometer.contracts import ADDING_SCHEME, FUSING_SCHEME, QdqScheme
 from inferometer.environment.cpu import cpu_facts
 
 __all__ = ["onnxruntime", "openvino", "tensorrt", "tensorrt_rtx", "torch"]
 
-# Where kernels give floats as well and compute activations themselves, little else runs on integers.
-_MULTIPLYING = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _SATURATES = "without VNNI 8-bit products would saturate in int16"
 
 
@@ -60,18 +59,7 @@ def openvino(device: str, options: Mapping[str, Any]) -> QdqScheme:
     at AVX2_VNNI and AVX512_CORE_VNNI to their true sum.
     """
     bits, reason = _weight_bits()
-    return QdqScheme(
-        name="openvino-cpu",
-        activation_dtype="uint8",
-        activation_symmetric=False,
-        weight_bits=bits,
-        weight_per_channel=True,
-        bias="float",
-        quantized_ops=_MULTIPLYING | {"Add"},
-        fused_activations=FUSIBLE_ACTIVATIONS,
-        float_output_ops=_MULTIPLYING | {"Add"},
-        reason=reason,
-    )
+    return replace(FUSING_SCHEME, name="openvino-cpu", weight_bits=bits, reason=reason)
 
 
 def tensorrt(device: str, options: Mapping[str, Any]) -> QdqScheme:
@@ -103,18 +91,7 @@ def torch(device: str, options: Mapping[str, Any]) -> QdqScheme:
 
 
 def _symmetric(name: str) -> QdqScheme:
-    return QdqScheme(
-        name=name,
-        activation_dtype="int8",
-        activation_symmetric=True,
-        weight_bits=8,
-        weight_per_channel=True,
-        bias="float",
-        quantized_ops=_MULTIPLYING | {"Add"},
-        fused_activations=FUSIBLE_ACTIVATIONS,
-        float_output_ops=_MULTIPLYING | {"Add"},
-        fused_sum=True,
-    )
+    return replace(ADDING_SCHEME, name=name)
 
 
 def _weight_bits() -> tuple[Literal[7, 8], str | None]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from inferometer.errors import CalibrationError
 from inferometer.models.fold import fold_batchnorm
@@ -23,6 +24,10 @@ _QUANTIZED_OPS = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
      "ConvInteger", "MatMulInteger", "QLinearAdd", "QGemm"}
 )  # fmt: skip
+
+_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
 _CONVERSION_ERRORS = (
     RuntimeError,
@@ -45,7 +50,8 @@ def prepare(model: ModelProto) -> ModelProto:
     (below 4) that weights must be inputs. Preparing twice changes nothing more.
 
     Raises:
-        CalibrationError: The model is already quantized, has control flow, or its opset cannot be raised.
+        CalibrationError: The model is already quantized, has control flow, its opset cannot be raised, or a
+            stored number that it reads is NaN, or an infinite weight or bias.
     """
     if is_quantized(model):
         raise CalibrationError(
@@ -58,10 +64,12 @@ def prepare(model: ModelProto) -> ModelProto:
                 f"node {node.name or node.output[0]!r} ({node.op_type}) is control flow, whose inside cannot "
                 f"be calibrated: export the model without {node.op_type}"
             )
+    _numbers_are_finite(model)  # by the names of the file
     prepared = fold_batchnorm(_with_opset(model))  # always a copy
     _weights_are_constants(prepared)
     simplify(prepared)
     _name_nodes(prepared)
+    _numbers_are_finite(prepared)  # what Constant nodes held until now as well
     return prepared
 
 
@@ -125,6 +133,23 @@ def _weights_are_constants(model: ModelProto) -> None:
         if model.graph.input[position].name in stored:
             del model.graph.input[position]
     model.ir_version = max(model.ir_version, 4)
+
+
+def _numbers_are_finite(model: ModelProto) -> None:
+    """Refuse NaN in what nodes read, and infinite weights and biases: calibration would blame the images."""
+    read = {name for node in model.graph.node for name in node.input}
+    weights = {name for node in model.graph.node if node.op_type in _WEIGHTED_OPS for name in node.input[1:]}
+    for tensor in model.graph.initializer:
+        if tensor.name not in read or tensor.data_type not in _FLOATS:
+            continue
+        values = numpy_helper.to_array(tensor)
+        # Elsewhere infinity may mean something: no bound of a Clip, a masked place in an Add.
+        if tensor.name in weights and not np.isfinite(values).all():
+            raise CalibrationError(
+                f"weight or bias {tensor.name!r} holds NaN or infinite values: mend the model"
+            )
+        if np.isnan(values).any():
+            raise CalibrationError(f"initializer {tensor.name!r} holds NaN: mend the model")
 
 
 def _name_nodes(model: ModelProto) -> None:

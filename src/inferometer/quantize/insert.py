@@ -14,7 +14,7 @@ from inferometer.errors import CalibrationError
 from inferometer.models.graph import attribute, unused_name
 from inferometer.quantize.float_layers import keep_in_float
 from inferometer.quantize.graph import prepare
-from inferometer.quantize.layout import Layout, channel_axis, layout_of
+from inferometer.quantize.layout import Layout, channel_axis, layout_of, passages_of
 from inferometer.quantize.note import CalibrationNote, attach_note, calibration_of
 from inferometer.quantize.scales import UNIT, QParams, activation_params, ranges_of_tensors
 from inferometer.quantize.simplify import drop_unused
@@ -57,7 +57,7 @@ def insert_qdq(
             f"no quantized layer is named {sorted(unknown)[0]!r}, so it cannot stay in float"
         )
     layout = layout_of(prepared, scheme, float_layers) if float_layers else whole
-    ranges = _ranges(usual, layout, table.tensors, scheme)
+    ranges = _ranges(prepared, layout, table.tensors, scheme.activation_symmetric)
     _Writer(prepared, layout, ranges, scheme).write()
     if scheme.bias == "int32":  # ONNX Runtime's form: it alone would quantize layers between others by itself
         keep_in_float(prepared, {node.name for node in prepared.graph.node}.difference(layout.layers))
@@ -74,15 +74,25 @@ def _usual(prepared: ModelProto) -> Layout | None:
 
 
 def _ranges(
-    usual: Layout, layout: Layout, table: Mapping[str, TensorRange], scheme: QdqScheme
+    prepared: ModelProto,
+    layout: Layout,
+    table: Mapping[str, TensorRange],
+    mixed: bool,
 ) -> dict[str, TensorRange]:
-    """Ranges under the scheme's rules; where those pass less through, the range follows from the inputs'."""
-    mixed = scheme.activation_symmetric
+    """Ranges under ``layout``.
+
+    Where the table lacks one, since the scheme or a layer in float passes less through than calibration
+    expected, what could pass a scale through takes the widest range of its inputs.
+    """
     if set(layout.observed) <= set(table):
         return ranges_of_tensors(layout, table, mixed_signs=mixed)
-    return ranges_of_tensors(
-        layout, {**ranges_of_tensors(usual, table, mixed_signs=mixed), **table}, mixed_signs=mixed
-    )
+    passages, units = passages_of(prepared)
+    known: dict[str, TensorRange] = {**dict.fromkeys(units, UNIT), **table}
+    for passage in passages:
+        if passage.output not in known and known.keys() >= set(passage.inputs):
+            alone = Layout((), (passage.output,), passage.inputs, (passage,))
+            known |= ranges_of_tensors(alone, known, mixed_signs=mixed)
+    return ranges_of_tensors(layout, known, mixed_signs=mixed)
 
 
 @dataclass(frozen=True)
@@ -242,8 +252,6 @@ class _Writer:
         bias = numpy_helper.to_array(self._constants[node.input[2]])
         if bias.size not in (1, channels) or bias.dtype != np.float32:
             return None
-        if not np.isfinite(bias).all():
-            raise CalibrationError(f"bias {node.input[2]!r} holds NaN or infinite values: mend the model")
         return np.broadcast_to(bias.reshape(-1), (channels,))
 
     def _add(self, op: str, inputs: list[str], output: str, axis: int | None = None) -> str:

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Set
+from contextlib import suppress
 from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from inferometer.contracts import FUSIBLE_ACTIVATIONS, QdqScheme
+from inferometer.contracts import ADDING_SCHEME, FUSING_SCHEME, QdqScheme
 from inferometer.errors import CalibrationError
 from inferometer.models.graph import attribute, is_standard
 from inferometer.models.shapes import infer_facts
 
-__all__ = ["Layout", "Passage", "channel_axis", "layout_of", "ranges_needed"]
+__all__ = ["Layout", "Passage", "channel_axis", "layout_of", "passages_of", "ranges_needed"]
 
 # Between a layer and the model's output: they change no ranking of classes, or only the shape.
 _FINAL_OPS = frozenset(
@@ -34,18 +35,8 @@ _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
 
 _WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
-# Rules under which everything is a layer that is one for some engine.
-_ANY_ENGINE = QdqScheme(
-    name="any engine",
-    activation_dtype="int8",
-    activation_symmetric=True,
-    weight_bits=8,
-    weight_per_channel=True,
-    bias="float",
-    quantized_ops=QdqScheme.quantized_ops | _WEIGHTED_OPS,
-    fused_activations=FUSIBLE_ACTIVATIONS,
-    float_output_ops=_WEIGHTED_OPS | {"Add"},
-)
+# The operator rules of the built-in engines beside `ADDING_SCHEME`; None for the contract's defaults.
+_OTHER_RULES: tuple[QdqScheme | None, ...] = (None, FUSING_SCHEME)
 
 # An activation that is the product of its input with this function of it: Swish (SiLU) and HardSwish.
 _GATES = frozenset({"Sigmoid", "HardSigmoid"})
@@ -95,9 +86,7 @@ def layout_of(
     graph = _Graph(model, scheme)
     layers = graph.layers(float_layers)
     if not layers:
-        raise CalibrationError(
-            "there is nothing to quantize: no Conv, Gemm or MatMul has constant float32 weights"
-        )
+        raise CalibrationError(f"there is nothing to quantize: {graph.why_none(float_layers)}")
     wanted: set[str] = set()
     for node in layers.values():
         wanted.update(graph.layer_inputs(node, layers))
@@ -122,22 +111,33 @@ def layout_of(
 def ranges_needed(model: ModelProto) -> tuple[str, ...]:
     """The tensors that need a range for one engine or another, in graph order.
 
-    Engines differ in which layers they fuse, and in which results stay in float: the contract's default rules
-    fuse least, and so quantize most tensors; others may have more layers, whose inputs are added.
+    Engines differ in which layers they fuse, and in which results stay in float: what passes a scale through
+    for one of them has a range of its own for another, where the node before it stays in float.
 
     Args:
         model: A prepared model.
 
     Raises:
-        CalibrationError: No layer can be quantized.
+        CalibrationError: No engine has a layer that can be quantized.
     """
-    most = layout_of(model, _ANY_ENGINE).observed
-    try:
-        usual = layout_of(model)
-    except CalibrationError:  # only engines with further kernels have a layer
-        return most
-    named = set(usual.observed) | (set(most) - set(usual.tensors))
+    named = set(layout_of(model, ADDING_SCHEME).observed)  # its kernels are the widest: no layer, no engine
+    for rules in _OTHER_RULES:
+        with suppress(CalibrationError):  # only engines with further kernels have a layer
+            named.update(layout_of(model, rules).observed)
     return tuple(name for name in _Graph(model, None).order() if name in named)
+
+
+def passages_of(model: ModelProto) -> tuple[tuple[Passage, ...], tuple[str, ...]]:
+    """All nodes that could pass a scale through under the contract's default rules, in graph order.
+
+    Args:
+        model: A prepared model.
+
+    Returns:
+        The nodes, and the tensors that lie between 0 and 1 whatever the images.
+    """
+    graph = _Graph(model, None)
+    return tuple(graph.passages()), tuple(name for name in graph.order() if graph.is_unit(name))
 
 
 class _Graph:
@@ -186,6 +186,26 @@ class _Graph:
                 found[node.name] = node
                 integer.add(self.settled(node))
         return found
+
+    def why_none(self, float_layers: frozenset[str]) -> str:
+        """Why no node runs on integers, for a message that goes on with it."""
+        weighted = [
+            node
+            for node in self._model.graph.node
+            if node.op_type in _WEIGHTED_OPS and is_standard(node.domain) and self._has_constant_weight(node)
+        ]
+        if not weighted:
+            return "no Conv, Gemm or MatMul has constant float32 weights"
+        for node in weighted:
+            if node.name in float_layers:
+                return f"every layer, such as {node.name!r}, is to stay in float; leave one out of that list"
+        node = weighted[0]
+        if node.op_type not in self._rules.quantized_ops:
+            return f"{node.name!r} has weights, but this engine has no integer kernel for {node.op_type}"
+        return (
+            f"{node.name!r} gives logits directly, which stay in float, and this engine's integer kernel "
+            f"for {node.op_type} gives no floats"
+        )
 
     def gives_floats(self, node: NodeProto) -> bool:
         """Whether the result of a layer need not be quantized."""

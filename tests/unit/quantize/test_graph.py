@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +11,7 @@ from inferometer.errors import CalibrationError
 from inferometer.quantize.graph import expose, is_quantized, observed_tensors, prepare
 from inferometer.quantize.insert import insert_qdq
 from inferometer.quantize.layout import layout_of
+from inferometer.quantize.scales import activation_params
 from tests.unit.quantize.graphs import (
     MORE_NETS,
     NETS,
@@ -28,7 +31,46 @@ from tests.unit.quantize.graphs import (
     unet,
 )
 
-ALL_NETS = {**NETS, **MORE_NETS}
+
+def gated(kind: str) -> ModelProto:
+    """A gate that some engines multiply in float, and a pool behind it whose result a convolution reads."""
+    net = Net()
+    x = net.relu(net.conv("input", "a", 3, 8), "a.relu")
+    gate = net.conv(net.op("GlobalAveragePool", x, "se"), "se.conv", 8, 8, 1)
+    x = net.op("Mul", [x, net.op("Sigmoid", gate, "gate")], "scaled")
+    if kind == "global":
+        x = net.op("GlobalAveragePool", x, "pool")
+    elif kind == "average":
+        x = net.op("AveragePool", x, "pool", kernel_shape=[2, 2], strides=[2, 2])
+    else:
+        x = net.pool(net.op("AveragePool", x, "average", kernel_shape=[2, 2]), "pool")
+    net.op("Flatten", net.conv(x, "head", 8, 4, 1), "logits")
+    return net.model()
+
+
+def branches() -> ModelProto:
+    """Pools in a row behind a Concat, one of whose inputs no layer gives."""
+    net = Net()
+    x = net.relu(net.conv("input", "a", 3, 8), "a.relu")
+    y = net.op("Tanh", net.conv(x, "b", 8, 8), "b.tanh")
+    x = net.op("Concat", [net.op("AveragePool", x, "p", kernel_shape=[1, 1]), y], "both", axis=1)
+    x = net.op("GlobalAveragePool", net.op("AveragePool", x, "q", kernel_shape=[2, 2]), "gap")
+    net.gemm(net.op("Flatten", x, "flat"), "logits", 16, 4)
+    return net.model()
+
+
+def squeezed() -> ModelProto:
+    """A pool of what a Sigmoid gives: with the layer before in float, the pool's result needs a range."""
+    net = Net()
+    x = net.op("Sigmoid", net.conv("input", "a", 3, 8), "gate")
+    net.gemm(net.op("Flatten", net.op("GlobalAveragePool", x, "gap"), "flat"), "logits", 8, 4)
+    return net.model()
+
+
+ALL_NETS = {
+    **NETS, **MORE_NETS, "branches": branches, "squeezed": squeezed,
+    **{f"gated {kind}": partial(gated, kind) for kind in ("global", "average", "both")},
+}  # fmt: skip
 SCHEMES = ["onnxruntime", "openvino", "tensorrt", "tensorrt_rtx", "torch"]
 
 
@@ -332,6 +374,99 @@ def test_one_table_serves_every_engine_and_holds_no_more_than_they_need(name: st
         onnx.checker.check_model(insert_qdq(prepared, table, scheme_of(engine)), full_check=True)
 
 
+@pytest.mark.parametrize("name", ALL_NETS)
+def test_any_layer_can_stay_in_float_with_the_same_table(name: str) -> None:
+    prepared = prepare(ALL_NETS[name]())
+    table = table_of(prepared)
+    for engine in ("onnxruntime", "openvino", "tensorrt"):
+        layers = layout_of(prepared, scheme_of(engine)).layers
+        for float_layers in [{layer} for layer in layers] + [set(layers[kept:]) for kept in range(1, 4)]:
+            if float_layers < set(layers):
+                insert_qdq(prepared, table, scheme_of(engine), float_layers=frozenset(float_layers))
+
+
+def test_a_pool_that_no_layer_stands_before_takes_the_range_of_what_it_reads() -> None:
+    model = gated("both")
+    table = table_of(model)
+    short = {name: found for name, found in table.tensors.items() if name not in ("average", "pool")}
+    quantized = insert_qdq(model, table.model_copy(update={"tensors": short}), scheme_of("openvino"))
+    scales = {item.name: numpy_helper.to_array(item) for item in quantized.graph.initializer}
+    found = table.tensors["scaled"]
+    assert scales["pool_scale"] == np.float32(activation_params(found, scheme_of("openvino")).scale)
+
+
+def test_a_model_whose_only_layer_reads_a_sigmoid_needs_no_range() -> None:
+    net = Net()
+    net.conv(net.op("Sigmoid", "input", "gate"), "logits", 3, 4)
+    assert observed_tensors(prepare(net.model())) == ()
+
+
+def test_why_there_is_nothing_to_quantize_is_said() -> None:
+    net = Net()
+    net.op("GlobalAveragePool", net.relu(net.conv("input", "a", 3, 4), "relu"), "logits")
+    prepared = prepare(net.model())
+    with pytest.raises(CalibrationError, match="every layer, such as 'a/Conv', is to stay in float"):
+        layout_of(prepared, None, frozenset({"a/Conv"}))
+    net = Net()
+    net.conv("input", "logits", 3, 4)
+    with pytest.raises(CalibrationError, match="'logits/Conv' gives logits directly"):
+        layout_of(prepare(net.model()), scheme_of("onnxruntime"))
+    net = Net()
+    net.op("Relu", "input", "logits")
+    with pytest.raises(CalibrationError, match="no Conv, Gemm or MatMul has constant float32 weights"):
+        observed_tensors(prepare(net.model()))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["a.weight", "a.bias"])
+def test_weights_and_biases_that_are_not_finite_are_refused_before_calibration(name: str, bad: float) -> None:
+    net = Net()
+    net.op("GlobalAveragePool", net.relu(net.conv("input", "a", 3, 4), "relu"), "logits")
+    spoil(net, name, bad)
+    with pytest.raises(CalibrationError, match=f"weight or bias '{name}' holds NaN or infinite values"):
+        prepare(net.model())
+
+
+def test_other_stored_numbers_may_be_infinite_but_not_nan() -> None:
+    net = Net()
+    x = net.relu6(net.conv("input", "a", 3, 4), "clip")
+    net.op("GlobalAveragePool", x, "logits")
+    spoil(net, "clip.max", np.inf)
+    assert layout_of(prepare(net.model())).layers == ("a/Conv",)
+    spoil(net, "clip.max", np.nan)
+    with pytest.raises(CalibrationError, match=r"initializer 'clip.max' holds NaN"):
+        prepare(net.model())
+
+
+def test_nan_is_named_as_the_file_names_it_and_found_in_constant_nodes() -> None:
+    net = Net()
+    parts = [net.store(f"bn.{part}", np.ones(4)) for part in ("scale", "bias", "mean", "var")]
+    x = net.op("BatchNormalization", [net.conv("input", "a", 3, 4), *parts], "bn")
+    net.op("GlobalAveragePool", net.relu(x, "relu"), "logits")
+    spoil(net, "bn.mean", np.nan)
+    with pytest.raises(CalibrationError, match=r"initializer 'bn.mean' holds NaN"):
+        prepare(net.model())
+    net = Net(image=(4,))
+    turned = net.op("Transpose", net.store("stored", np.full((2, 4), np.nan)), "turned", perm=[1, 0])
+    net.op("MatMul", ["input", turned], "logits")
+    with pytest.raises(CalibrationError, match="initializer 'stored' holds NaN"):
+        prepare(net.model())
+    net = Net()
+    value = numpy_helper.from_array(np.full((4, 3, 1, 1), np.inf, np.float32))
+    net.nodes.append(helper.make_node("Constant", [], ["held"], value=value))
+    net.op("Conv", ["input", "held"], "logits")
+    with pytest.raises(CalibrationError, match="weight or bias 'held' holds NaN or infinite values"):
+        prepare(net.model())
+
+
+def spoil(net: Net, name: str, value: float) -> None:
+    for item in net.stored:
+        if item.name == name:
+            array = numpy_helper.to_array(item).copy()
+            array.reshape(-1)[-1] = value
+            item.CopyFrom(numpy_helper.from_array(array, name))
+
+
 def layers_and_tensors(model: ModelProto, engine: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     layout = layout_of(prepare(model), scheme_of(engine))
     return layout.layers, layout.tensors
@@ -473,7 +608,7 @@ def test_a_model_that_only_some_engines_can_quantize_has_ranges_for_those() -> N
     prepared = prepare(net.model())
     assert observed_tensors(prepared) == ("input",)
     assert layout_of(prepared, scheme_of("tensorrt")).layers == ("logits/ConvTranspose",)
-    with pytest.raises(CalibrationError, match="nothing to quantize"):
+    with pytest.raises(CalibrationError, match=r"nothing .* no integer kernel for ConvTranspose"):
         layout_of(prepared, scheme_of("onnxruntime"))
 
 

@@ -429,6 +429,36 @@ def test_a_weight_used_twice_is_stored_once_where_the_scales_agree() -> None:
     assert sqnr_db(run(model, images(4)), run(quantized, images(4))) > 25
 
 
+def shared_weight(bias: float) -> ModelProto:
+    """Two convolutions of one weight; the second has a bias of ``bias`` in channel 1."""
+    net = Net()
+    weight = net.store("w", net.rng.normal(0, 0.2, (3, 3, 3, 3)))
+    x = net.relu(net.op("Conv", ["input", weight], "one", pads=[1] * 4), "one.relu")
+    names = [x, weight, net.store("two.bias", [0.0, bias, 0.0])]
+    net.op("GlobalAveragePool", net.relu(net.op("Conv", names, "two", pads=[1] * 4), "two.relu"), "logits")
+    return net.model()
+
+
+def test_a_bias_too_large_for_its_integers_widens_the_scale_of_its_channel_alone() -> None:
+    bias = 1e8
+    model = shared_weight(bias)
+    quantized = insert_qdq(model, table_of(model), scheme(weight_bits=8))
+    values, producers = stored(quantized), by_output(quantized)
+    one, two = (producers[node_named(quantized, f"{name}/Conv").input[1]].input for name in ("one", "two"))
+    own = np.abs(stored(model)["w"]).max(axis=(1, 2, 3)) / 127
+    assert values[one[1]] == pytest.approx(own, rel=1e-6)
+    least = bias / (float(values["one.relu_scale"]) * 2**30)
+    assert least > 2 * own[1]
+    # One weight with two scales is stored twice, each with the integers of its own scale.
+    assert values[two[1]] == pytest.approx([own[0], least, own[2]], rel=1e-6)
+    for source, scale, _ in (one, two):
+        steps = stored(model)["w"] / values[scale].reshape(-1, 1, 1, 1)
+        assert (values[source] == np.rint(steps)).all()
+    integers = values["two.bias_quantized"].tolist()
+    assert (integers[0], integers[2]) == (0, 0)
+    assert integers[1] == pytest.approx(2**30, rel=1e-6)
+
+
 def test_an_intermediate_output_keeps_its_name_and_the_layer_its_kernel(tmp_path: Path) -> None:
     model = resnet()
     model.graph.output.append(helper.make_tensor_value_info("a.relu", 1, ["N", 16, 12, 12]))
@@ -494,3 +524,5 @@ def test_bad_tables_weights_and_models_are_refused() -> None:
             item.CopyFrom(numpy_helper.from_array(np.full(16, np.nan, np.float32), item.name))
     with pytest.raises(CalibrationError, match=r"bias 'a1.bias' holds NaN"):
         insert_qdq(model, table, scheme())
+    with pytest.raises(CalibrationError, match=r"bias 'a1.bias' holds NaN"):  # also where it stays in float
+        insert_qdq(model, table, scheme(**SYMMETRIC))
