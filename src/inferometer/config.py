@@ -17,6 +17,7 @@ from inferometer.errors import ConfigError, nearest
 from inferometer.records import Frozen, Precision
 
 __all__ = [
+    "CALIBRATION_MEMORY_BYTES",
     "SPLIT_RULES",
     "AccuracySection",
     "CalibrationSection",
@@ -41,6 +42,9 @@ Seconds = Annotated[float, Field(gt=0)]
 _MAX_NODES = 100_000
 SPLIT_RULES = frozenset({"first", "even"})
 _NOT_YET = {"power", "launch", "loadgen"}
+
+CALIBRATION_MEMORY_BYTES = 256 * 1024**2
+"""For activations and images of forward passes with many tensors exposed, unless another size is given."""
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -67,7 +71,7 @@ class CalibrationSection(Frozen):
     method: Literal["kl", "minmax", "percentile", "mse"] = "kl"
     percentile: Annotated[float, Field(ge=50, le=100)] | None = None
     split: str = "first"
-    memory_bytes: Positive = 256 * 1024**2
+    memory_bytes: Positive = CALIBRATION_MEMORY_BYTES
 
     @model_validator(mode="after")
     def _percentile_fits(self) -> CalibrationSection:

@@ -18,7 +18,14 @@ from inferometer.cli.console import print_findings, print_json, print_tables
 from inferometer.cli.judge import setting_for
 from inferometer.cli.options import PREPROCESS_HELP, JsonOption, precisions_of, raise_failure
 from inferometer.cli.outcome import run_with_progress
-from inferometer.config import AccuracySection, CalibrationSection, EngineEntry, ModelEntry, Study, parse
+from inferometer.config import (
+    AccuracySection,
+    CalibrationSection,
+    EngineEntry,
+    ModelEntry,
+    Study,
+    parse,
+)
 from inferometer.errors import ConfigError
 from inferometer.models import networks
 from inferometer.models.files import load as load_model
@@ -34,8 +41,6 @@ from inferometer.store import read_per_image
 from inferometer.study.workbench import layer_noise
 
 NAME = "accuracy"
-
-_MEMORY = 256 * 1024**2  # bytes, for the activations of the layers that are compared
 
 
 def command(
@@ -100,9 +105,7 @@ def _noise(models: list[str], data: Path, preprocess: str | None, engine: str) -
         other = load_model(file)
         note = calibration_of(other)
         batch = summaries[exact].batch or summaries[file].batch
-        with setting_for(
-            prepared, engine, data, preprocess, seed=0, memory_bytes=_MEMORY, fixed_batch=batch
-        ) as setting:
+        with setting_for(prepared, engine, data, preprocess, fixed_batch=batch) as setting:
             report = layer_noise(prepared, other, setting, note.image_hashes if note else ())
         rows, unmatched = sqnr_rows(report), list(report.unmatched)
         found.append(_Noise(str(exact), str(file), report.images, report.logits.db, rows, unmatched))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import tempfile
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ from inferometer.quantize.graph import prepare
 from inferometer.quantize.insert import insert_qdq
 from inferometer.quantize.methods import METHODS
 from inferometer.quantize.table import CalibrationTable
-from inferometer.quantize.trt_cache import cache_text, read_cache
+from inferometer.quantize.trt_cache import cache_text, is_cache, read_cache
 from inferometer.records import CalibrationInfo, Precision
 from inferometer.report.layers import layers_png
 from inferometer.store import sidecar_of, write_together
@@ -112,31 +111,16 @@ def command(
     prepared = prepare(load_model(model))
     judgement = None
     if wanted.wanted and data is not None:
-        runner = _runner(engine, "int8")
+        runs, batch = _runner(engine, "int8"), summary.batch
         with setting_for(
-            prepared,
-            runner,
-            data,
-            preprocess,
-            seed=seed,
-            memory_bytes=memory_bytes,
-            fixed_batch=summary.batch,
+            prepared, runs, data, preprocess, seed=seed, memory_bytes=memory_bytes, fixed_batch=batch
         ) as setting:
             quantized, judgement = judge(wanted, prepared, ranges, scheme, setting)
     else:
         quantized = insert_qdq(prepared, ranges, scheme)
     result = _Result(written, prepared, quantized, ranges, scheme, info, judgement)
     result.write()
-    if as_json:
-        print_json(result.document())
-    else:
-        result.show()
-    if info is not None and info.images is not None and info.images < (images or 0):
-        note(
-            f"asked for {images} images, {info.images} chose the ranges: half of a set is kept to measure on"
-        )
-    if scheme.reason:
-        note(scheme.reason)
+    result.tell(as_json, images)
     return 0 if judgement is None or judgement.met else 1
 
 
@@ -225,8 +209,20 @@ class _Result:
             found["measured"] = self.judgement.document()
         return found
 
+    def tell(self, as_json: bool, asked: int | None) -> None:
+        """Print it, and what is worth a note; ``asked`` is the number of images asked for."""
+        if as_json:
+            print_json(self.document())
+        else:
+            self.show()
+        used = self.info.images if self.info else None
+        if used is not None and used < (asked or 0):
+            note(f"asked for {asked} images, {used} chose the ranges: half of a set is kept to measure on")
+        if self.scheme.reason:
+            note(self.scheme.reason)
+
     def show(self) -> None:
-        """Print it."""
+        """Print it as text."""
         files = self.written
         of = f"on {self.ranges.images} images" if self.ranges.images else "from a TensorRT cache"
         print_line(f"{files.out}: {self.scheme.name}, {len(self.ranges.tensors)} tensors")
@@ -289,12 +285,9 @@ def _computes(engine: str, precision: Precision) -> bool:
 
 def _read(table: Path, model: Path, sha256: str) -> CalibrationTable:
     """A table of ours, or TensorRT's."""
-    is_cache = False
-    with contextlib.suppress(OSError):  # reading it as a table says what is wrong
-        if table.is_file():
-            with table.open("rb") as file:
-                is_cache = file.read(4) == b"TRT-"
-    return read_cache(table, prepare(load_model(model)), sha256) if is_cache else CalibrationTable.load(table)
+    if is_cache(table):
+        return read_cache(table, prepare(load_model(model)), sha256)
+    return CalibrationTable.load(table)
 
 
 def _stages(info: CalibrationInfo | None) -> str:

@@ -162,26 +162,14 @@ class StudyProgress:
 @contextmanager
 def study_progress(quiet: bool = False) -> Iterator[StudyProgress]:
     """A progress display on standard error for the time of a study; nothing moves in a file or pipe."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as progress:
+    with _bars() as progress:
         yield StudyProgress(progress, quiet)
 
 
 @contextmanager
 def stage_progress() -> Iterator[Callable[[str, int, int], None]]:
     """A bar on standard error for one stage after another: told (what, done, of)."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as progress:
+    with _bars() as progress:
         tasks: dict[str, TaskID] = {}
 
         def say(what: str, done: int, of: int) -> None:
@@ -192,6 +180,17 @@ def stage_progress() -> Iterator[Callable[[str, int, int], None]]:
             progress.update(tasks[what], completed=done, total=of)
 
         yield say
+
+
+def _bars() -> Progress:
+    """Bars on standard error, gone at their end; none in a file or pipe."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal)
 
 
 def _label(spec: TrialSpec) -> str:

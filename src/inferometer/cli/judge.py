@@ -14,6 +14,7 @@ from onnx import ModelProto
 from inferometer import registry
 from inferometer.analysis.wording import percent, plural, points
 from inferometer.cli.console import print_line, print_tables, stage_progress
+from inferometer.config import CALIBRATION_MEMORY_BYTES
 from inferometer.contracts import QdqScheme
 from inferometer.data.imageset import open_set
 from inferometer.data.preprocess import load as load_preprocessing
@@ -130,8 +131,8 @@ def setting_for(
     data: Path,
     preprocess: str | None,
     *,
-    seed: int,
-    memory_bytes: int,
+    seed: int = 0,
+    memory_bytes: int = CALIBRATION_MEMORY_BYTES,
     fixed_batch: int | None,
 ) -> Iterator[Setting]:
     """Where variants of a model are measured, with a progress display.

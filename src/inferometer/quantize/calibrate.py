@@ -26,7 +26,6 @@ from inferometer.quantize.histogram import (
     Range,
     RangeCollector,
     first_bad_row,
-    is_compiled,
 )
 from inferometer.quantize.methods import Method, method_named
 from inferometer.quantize.passes import (
@@ -85,16 +84,11 @@ def calibrate(
     times = times if times is not None else StageTimes()
     begin = time.perf_counter()
     passes = _Passes(session, batches, tensors, times, on_progress or (lambda done: None))
-    with ThreadPoolExecutor(session.in_flight, thread_name_prefix="inferometer-search") as pool:
-        # Loading the compiled code takes half a second, in which the first pass can run.
-        compiling = pool.submit(is_compiled) if chosen.needs_histogram else None
-        ranges, hashes, images = passes.ranges(counts_twice=not chosen.needs_histogram)
-        if compiling is not None:
-            compiling.result()
-        histograms = passes.histograms(ranges, hashes, images) if chosen.needs_histogram else None
-        with times.stage("search"):
-            search = partial(_chosen, chosen, ranges, histograms)
-            found = dict(zip(tensors, pool.map(search, tensors), strict=True))
+    ranges, hashes, images = passes.ranges(counts_twice=not chosen.needs_histogram)
+    histograms = passes.histograms(ranges, hashes, images) if chosen.needs_histogram else None
+    with times.stage("search"), ThreadPoolExecutor(session.in_flight) as pool:
+        search = partial(_chosen, chosen, ranges, histograms)
+        found = dict(zip(tensors, pool.map(search, tensors), strict=True))
     times.wall_s += time.perf_counter() - begin
     warnings = _warnings(ranges, images)
     for line in warnings:

@@ -12,7 +12,7 @@ from inferometer.errors import CalibrationError
 from inferometer.models.fold import fold_batchnorm
 from inferometer.models.graph import is_standard, subgraphs, unused_name
 from inferometer.models.shapes import infer_facts
-from inferometer.quantize.layout import ranges_needed
+from inferometer.quantize.layout import WEIGHTED_OPS, ranges_needed
 from inferometer.quantize.simplify import simplify
 
 __all__ = ["LOWEST_OPSET", "expose", "is_quantized", "observed_tensors", "prepare"]
@@ -24,8 +24,6 @@ _QUANTIZED_OPS = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
      "ConvInteger", "MatMulInteger", "QLinearAdd", "QGemm"}
 )  # fmt: skip
-
-_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
@@ -138,7 +136,7 @@ def _weights_are_constants(model: ModelProto) -> None:
 def _numbers_are_finite(model: ModelProto) -> None:
     """Refuse NaN in what nodes read, and infinite weights and biases: calibration would blame the images."""
     read = {name for node in model.graph.node for name in node.input}
-    weights = {name for node in model.graph.node if node.op_type in _WEIGHTED_OPS for name in node.input[1:]}
+    weights = {name for node in model.graph.node if node.op_type in WEIGHTED_OPS for name in node.input[1:]}
     for tensor in model.graph.initializer:
         if tensor.name not in read or tensor.data_type not in _FLOATS:
             continue

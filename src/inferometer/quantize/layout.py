@@ -22,7 +22,16 @@ from inferometer.errors import CalibrationError
 from inferometer.models.graph import attribute, is_standard
 from inferometer.models.shapes import infer_facts
 
-__all__ = ["Layout", "Passage", "channel_axis", "layout_of", "passages_of", "ranges_needed"]
+__all__ = [
+    "GATES",
+    "WEIGHTED_OPS",
+    "Layout",
+    "Passage",
+    "channel_axis",
+    "layout_of",
+    "passages_of",
+    "ranges_needed",
+]
 
 # Between a layer and the model's output: they change no ranking of classes, or only the shape.
 _FINAL_OPS = frozenset(
@@ -33,13 +42,15 @@ _FINAL_OPS = frozenset(
 # Pass their input's scale through, but make new values: done on integers only where a layer reads the result.
 _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
 
-_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Layers that multiply by stored weights."""
 
 # The operator rules of the built-in engines beside `ADDING_SCHEME`; None for the contract's defaults.
 _OTHER_RULES: tuple[QdqScheme | None, ...] = (None, FUSING_SCHEME)
 
 # An activation that is the product of its input with this function of it: Swish (SiLU) and HardSwish.
-_GATES = frozenset({"Sigmoid", "HardSigmoid"})
+GATES = frozenset({"Sigmoid", "HardSigmoid"})
+"""Operators that give 0 to 1, by which activations are multiplied."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +190,7 @@ class _Graph:
                 continue
             fits = (
                 self._has_constant_weight(node)
-                if node.op_type in _WEIGHTED_OPS
+                if node.op_type in WEIGHTED_OPS
                 else self._joins(node, integer)
             )
             if fits and (self.gives_floats(node) or not self._is_logits(self.settled(node))):
@@ -192,7 +203,7 @@ class _Graph:
         weighted = [
             node
             for node in self._model.graph.node
-            if node.op_type in _WEIGHTED_OPS and is_standard(node.domain) and self._has_constant_weight(node)
+            if node.op_type in WEIGHTED_OPS and is_standard(node.domain) and self._has_constant_weight(node)
         ]
         if not weighted:
             return "no Conv, Gemm or MatMul has constant float32 weights"
@@ -213,7 +224,7 @@ class _Graph:
 
     def layer_inputs(self, node: NodeProto, layers: Collection[str]) -> tuple[str, ...]:
         """The activations that are quantized for a layer, given the names of all ``layers``."""
-        if node.op_type in _WEIGHTED_OPS:
+        if node.op_type in WEIGHTED_OPS:
             return (node.input[0],)
         if node.op_type != "Add" or not self._rules.fused_sum:
             return tuple(node.input)
@@ -251,7 +262,7 @@ class _Graph:
 
     def _gated(self, output: str, readers: list[NodeProto]) -> str | None:
         """The product of ``output`` with its own Sigmoid or HardSigmoid, when that is all that reads it."""
-        gates = [reader for reader in readers if reader.op_type in _GATES & self._rules.fused_activations]
+        gates = [reader for reader in readers if reader.op_type in GATES & self._rules.fused_activations]
         products = [reader for reader in readers if reader.op_type == "Mul"]
         if len(readers) != 2 or not gates or not products:
             return None
@@ -315,7 +326,7 @@ class _Graph:
     def is_unit(self, name: str) -> bool:
         """Whether ``name`` is what a Sigmoid or HardSigmoid gives."""
         node = self._producers.get(name)
-        return node is not None and node.op_type in _GATES and is_standard(node.domain)
+        return node is not None and node.op_type in GATES and is_standard(node.domain)
 
     def _joins(self, node: NodeProto, integer: set[str]) -> bool:
         """Whether an elementwise operator reads activations alone, at least one out of a quantized layer."""

@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from inferometer.contracts import FUSIBLE_ACTIVATIONS, QdqScheme, Session
 from inferometer.errors import CalibrationError
 from inferometer.models.graph import attribute, constant_tensors
-from inferometer.quantize.layout import layout_of
+from inferometer.quantize.layout import GATES, WEIGHTED_OPS, layout_of
 from inferometer.quantize.scales import QParams
 
 __all__ = ["Dequantized", "OpenSession", "Pair", "QdqReader", "logits_of"]
@@ -25,12 +25,7 @@ _PROBABILITY_OPS = frozenset({"LogSoftmax", "Sigmoid", "Softmax"})
 
 _RESHAPING_OPS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
-_WEIGHTED_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-
-_ELEMENTWISE_OPS = QdqScheme.quantized_ops - _WEIGHTED_OPS
-
-# An activation that is the product of its input with this function of it.
-_GATES = frozenset({"Sigmoid", "HardSigmoid"})
+_ELEMENTWISE_OPS = QdqScheme.quantized_ops - WEIGHTED_OPS
 
 
 @dataclass(frozen=True)
@@ -134,7 +129,7 @@ class QdqReader:
         there = self.nodes.get(node.name)
         if there is None or there.op_type != node.op_type:
             return False
-        if node.op_type in _WEIGHTED_OPS:
+        if node.op_type in WEIGHTED_OPS:
             return all(self.dequantizer(name) is not None for name in there.input[:2])
         if node.op_type not in _ELEMENTWISE_OPS or self.settled(node) not in self.pairs:
             return False
@@ -205,7 +200,7 @@ class QdqReader:
         readers = self._readers.get(tensor, [])
         if len(readers) == 1 and readers[0].op_type in FUSIBLE_ACTIVATIONS:
             return str(readers[0].output[0]) if readers[0].input[0] == tensor else None
-        gates = [str(node.output[0]) for node in readers if node.op_type in _GATES]
+        gates = [str(node.output[0]) for node in readers if node.op_type in GATES]
         products = [node for node in readers if node.op_type == "Mul"]
         if len(readers) == 2 and gates and products and set(products[0].input) == {tensor, gates[0]}:
             return str(products[0].output[0])

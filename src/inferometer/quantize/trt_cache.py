@@ -60,8 +60,10 @@ class _Cache:
 
 
 def is_cache(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a cache does. False for one that cannot be read."""
+    """Whether a file begins as a cache does. False for one that cannot be read, and for what is no file."""
     try:
+        if not Path(path).is_file():  # a pipe would be waited for
+            return False
         with Path(path).open("rb") as file:
             return file.read(4) == b"TRT-"
     except OSError:

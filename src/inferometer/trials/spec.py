@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from inferometer.config import Limits, MeasureSection
+from inferometer.config import CALIBRATION_MEMORY_BYTES, Limits, MeasureSection
 from inferometer.data.preprocess import Preprocessing
 from inferometer.records import Frozen, ModelInfo, Trial
 
@@ -27,7 +27,7 @@ class CalibrationTask(Frozen):
     split: str
     split_sha256: str | None = None
     percentile: float | None = None
-    memory_bytes: int = 256 * 1024**2
+    memory_bytes: int = CALIBRATION_MEMORY_BYTES
 
 
 class AccuracyTask(Frozen):

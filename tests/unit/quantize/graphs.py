@@ -18,6 +18,7 @@ from inferometer import registry
 from inferometer.contracts import QdqScheme, Session, TensorInfo
 from inferometer.quantize.calibrate import CalibrationBatch, calibrate
 from inferometer.quantize.graph import expose, observed_tensors, prepare
+from inferometer.quantize.insert import insert_qdq
 from inferometer.quantize.table import CalibrationTable
 
 IMAGE = (3, 24, 24)
@@ -357,6 +358,12 @@ def table_of(model: ModelProto, method: str = "minmax", count: int = 24) -> Cali
     return calibrate(
         session, batches_of(images(count), 8), tensors, method=method, model_sha256="0" * 64, source="images"
     )
+
+
+def quantized(model: ModelProto, **changes: Any) -> tuple[ModelProto, ModelProto]:
+    """The prepared model and its QDQ form under `scheme`, by min-max."""
+    prepared = prepare(model)
+    return prepared, insert_qdq(prepared, table_of(model), scheme(**changes))
 
 
 def sqnr_db(exact: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:

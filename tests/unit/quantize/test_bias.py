@@ -19,6 +19,7 @@ from tests.unit.quantize.graphs import (
     images,
     mobilenet,
     ort_session,
+    quantized,
     resnet,
     run,
     scheme,
@@ -27,11 +28,6 @@ from tests.unit.quantize.graphs import (
 )
 
 BATCH = 8
-
-
-def quantized(model: ModelProto, **changes: object) -> tuple[ModelProto, ModelProto]:
-    prepared = prepare(model)
-    return prepared, insert_qdq(prepared, table_of(model), scheme(**changes))
 
 
 def means_of(prepared: ModelProto, other: ModelProto, count: int = 24) -> dict[str, np.ndarray]:

@@ -33,6 +33,7 @@ from tests.unit.quantize.graphs import (
     googlenet,
     images,
     kernels,
+    quantized,
     resnet,
     run,
     scheme,
@@ -41,11 +42,6 @@ from tests.unit.quantize.graphs import (
 )
 
 BATCH = 8
-
-
-def quantized(model: ModelProto, **changes: object) -> tuple[ModelProto, ModelProto]:
-    prepared = prepare(model)
-    return prepared, insert_qdq(prepared, table_of(model), scheme(**changes))
 
 
 def on_onnxruntime(model: ModelProto) -> OrtSession:
