@@ -36,6 +36,7 @@ import runners
 
 from inferometer.accuracy import PairedDifference, agreement, hits, paired_difference, top_k
 from inferometer.data.loader import ImageLoader
+from inferometer.data.source import FolderSource
 
 BAR = -0.015
 BATCH = 25
@@ -65,7 +66,9 @@ class Folds:
         self.folds = ((even, odd), (odd, even))
         self.labels = np.array([entry.class_index for _, scored in self.folds for entry in scored])
         for number, (_, scored) in enumerate(self.folds):
-            loader = ImageLoader(self.root, scored, self.of.preprocessing, BATCH, workers=2, max_bad=0)
+            loader = ImageLoader(
+                FolderSource(self.root), scored, self.of.preprocessing, BATCH, workers=2, max_bad=0
+            )
             np.save(self._pixels(number), np.concatenate([some.images for some in loader]))
         self._check_peers_decoder(odd[0].file)
         self.logits: dict[tuple[str, str], np.ndarray] = {}

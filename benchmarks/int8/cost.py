@@ -95,12 +95,12 @@ def two_passes(model: str, preset: str, root: str, listed: str, kind: str) -> No
 
             begin = time.perf_counter()
             if kind == "requests":
-                kept = ImageLoader(images.root, entries, how, plan.batch, keep_bytes=budget)
+                kept = ImageLoader(images.source, entries, how, plan.batch, keep_bytes=budget)
                 for _ in range(2):
                     batches = [partial(made, decode) for decode in kept.deferred()]
                     run_pass(session, lambda: iter(batches), lambda *batch: None, StageTimes())  # noqa: B023
             else:
-                loader = ImageLoader(images.root, entries, how, plan.batch, workers=cores)
+                loader = ImageLoader(images.source, entries, how, plan.batch, workers=cores)
                 for _ in range(2):
                     for loaded in loader:
                         session.infer({wanted.name: padded(loaded.images, plan.batch)})

@@ -22,6 +22,7 @@ __all__ = [
     "AccuracySection",
     "CalibrationSection",
     "EngineEntry",
+    "InputEntry",
     "Limits",
     "MeasureSection",
     "ModelEntry",
@@ -37,6 +38,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Repeats = Annotated[int, Field(ge=1, le=1000, strict=True)]
 Option = str | int | float | bool | None
 Seconds = Annotated[float, Field(gt=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 # Sections of the study file that DESIGN knows and this version does not run yet.
 _MAX_NODES = 100_000
@@ -60,6 +62,7 @@ class EngineEntry(Frozen):
 class CalibrationSection(Frozen):
     """Which images choose the activation ranges. ``split``: ``first``, ``even`` or a file of names.
 
+    ``labels`` is a file of labels beside ``data`` (None: found in it, or next to it).
     ``percentile`` belongs to the method of that name (None: its default): per cent of the values other
     than 0 that do not saturate.
     ``memory_bytes`` bounds what the forward passes hold of activations and images; the ranges do not
@@ -67,6 +70,7 @@ class CalibrationSection(Frozen):
     """
 
     data: str
+    labels: str | None = None
     images: Positive = 1250
     method: Literal["kl", "minmax", "percentile", "mse"] = "kl"
     percentile: Annotated[float, Field(ge=50, le=100)] | None = None
@@ -81,25 +85,56 @@ class CalibrationSection(Frozen):
 
 
 class AccuracySection(Frozen):
-    """Which labelled images are scored, and how many of them at most (None: all)."""
+    """Which labelled images are scored, and how many of them at most (None: all); ``labels`` as above."""
 
     data: str
+    labels: str | None = None
     images: Positive | None = None
+
+
+class InputEntry(Frozen):
+    """What a model's input is fed with where no image is, and its open dimensions.
+
+    ``range`` bounds uniform numbers, both ends included; the same number twice is a constant. None:
+    standard-normal floats, 8-bit integers over their range, zeros of other types. ``shape`` are the lengths
+    of all axes but the first, which is the batch.
+    """
+
+    range: tuple[Finite, Finite] | None = None
+    shape: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+
+    @field_validator("range")
+    @classmethod
+    def _ascends(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and value[0] > value[1]:
+            raise ValueError("wants the lower end first")
+        return value
+
+    @model_validator(mode="after")
+    def _says_something(self) -> InputEntry:
+        if self.range is None and self.shape is None:
+            raise ValueError("wants a range, a shape, or both")
+        return self
 
 
 class ModelEntry(Frozen):
     """One model: a built-in name or an ONNX file, and how its input is preprocessed.
 
     ``preprocess`` is a preset's name or a YAML file; None means the built-in network's own, or none.
-    ``name`` is its label in records (None: the built-in name or the file's stem). ``output`` names the
-    class scores of a model with several outputs. ``kinds``, ``precisions``, ``calibration`` and
-    ``accuracy``, where given, take the place of the study's.
+    ``weights`` is a file of trained weights for a built-in network (None: seeded ones). ``name`` is its label
+    in records (None: the built-in name or the file's stem). ``output`` names the class scores of a model with
+    several outputs. ``label_offset`` is added to the labels of the images to get the model's class: 1 for a
+    model whose class 0 is the background. ``inputs`` says what the inputs are fed with, by name. ``kinds``,
+    ``precisions``, ``calibration`` and ``accuracy``, where given, take the place of the study's.
     """
 
     model: str
     name: Annotated[str, Field(min_length=1)] | None = None
+    weights: str | None = None
     preprocess: str | None = None
     output: str | None = None
+    label_offset: Annotated[int, Field(ge=-1000, le=1000, strict=True)] | None = None
+    inputs: dict[str, InputEntry] = Field(default_factory=dict)
     kinds: tuple[Literal["throughput", "latency"], ...] | None = None
     precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] | None = None
     calibration: CalibrationSection | None = None
@@ -292,16 +327,21 @@ def _paths_from(study: Study, folder: Path) -> Study:
         if section is None:
             return None
         split = section.split if section.split in SPLIT_RULES else place(section.split)
-        return section.model_copy(update={"data": place(section.data), "split": split})
+        labels = place(section.labels) if section.labels else None
+        return section.model_copy(update={"data": place(section.data), "labels": labels, "split": split})
 
     def accuracy(section: AccuracySection | None) -> AccuracySection | None:
-        return section.model_copy(update={"data": place(section.data)}) if section else None
+        if section is None:
+            return None
+        labels = place(section.labels) if section.labels else None
+        return section.model_copy(update={"data": place(section.data), "labels": labels})
 
     def model(entry: ModelEntry) -> ModelEntry:
         return entry.model_copy(
             update={
                 "model": place(entry.model),
                 "preprocess": place(entry.preprocess) if entry.preprocess else None,
+                "weights": place(entry.weights) if entry.weights else None,
                 "calibration": calibration(entry.calibration),
                 "accuracy": accuracy(entry.accuracy),
             }

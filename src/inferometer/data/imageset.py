@@ -19,6 +19,7 @@ from typing import Final, Literal
 import numpy as np
 
 from inferometer.data.decode import EXTENSIONS
+from inferometer.data.source import FolderSource, ImageSource
 from inferometer.errors import ConfigError, DataError, nearest
 
 __all__ = [
@@ -59,6 +60,7 @@ class ImageSet:
         classes: Number of classes: the largest index plus 1, or the number of class folders.
         listing_sha256: Hex digest of all names, sizes in bytes and labels: what the set is, unread.
         ignored: Files in the folder (and the class folders) that are not in the set.
+        source: Gives their content.
     """
 
     root: Path
@@ -67,6 +69,7 @@ class ImageSet:
     classes: int
     listing_sha256: str
     ignored: int
+    source: ImageSource
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,9 @@ def _from_labels(root: Path) -> ImageSet:
         raise DataError(f"{root / LABELS} names {len(missing)} missing files: {_some(missing)}")
     entries = tuple(ImageEntry(name, listed[name]) for name in sorted(listed))
     others = sum(1 for path in root.iterdir() if path.is_file() and path.name not in listed) - 1
-    return ImageSet(root, LABELS, entries, max(listed.values()) + 1, _digest(root, entries), others)
+    return ImageSet(
+        root, LABELS, entries, max(listed.values()) + 1, _digest(root, entries), others, FolderSource(root)
+    )
 
 
 def _rows(path: Path) -> Iterable[tuple[int, str, str]]:
@@ -279,7 +284,9 @@ def _from_folders(root: Path) -> ImageSet:
     if ignored:
         _log.info("%s: %d files are no images, or lie beside the class folders: ignored", root, ignored)
     in_order = tuple(sorted(entries, key=lambda entry: entry.file))
-    return ImageSet(root, "folders", in_order, max(indices) + 1, _digest(root, in_order), ignored)
+    return ImageSet(
+        root, "folders", in_order, max(indices) + 1, _digest(root, in_order), ignored, FolderSource(root)
+    )
 
 
 def _class_indices(root: Path, folders: Sequence[str]) -> list[int]:

@@ -5,7 +5,6 @@ from one pass to the next."""
 from __future__ import annotations
 
 import hashlib
-import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,21 +12,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 
-from inferometer.data.decode import decode
 from inferometer.data.imageset import ImageEntry
+from inferometer.data.pixels import pixels_of
 from inferometer.data.preprocess import Preprocessing
+from inferometer.data.source import ImageSource
 from inferometer.errors import ConfigError, DataError
 
-__all__ = ["MAX_FILE_BYTES", "Batch", "ImageLoader", "SkippedImage"]
-
-MAX_FILE_BYTES = 256 * 1024**2
-"""Largest file that is read, bytes: more than any photograph, less than a disk image named ``.jpg``."""
+__all__ = ["Batch", "ImageLoader", "SkippedImage"]
 
 _NAMED = 5  # broken images that a message names
 
@@ -40,7 +36,7 @@ class Batch:
         images: [n, C, H, W] float32, or [n, H, W, C] for ``NHWC``.
         labels: [n] int64.
         hashes: SHA-256 of each file's bytes, hex.
-        files: Each file's name, relative to the set's folder.
+        files: Each file's name in the set.
     """
 
     images: npt.NDArray[np.float32]
@@ -82,7 +78,7 @@ class ImageLoader:
 
     def __init__(
         self,
-        root: str | Path,
+        source: ImageSource,
         entries: Sequence[ImageEntry],
         preprocessing: Preprocessing,
         batch: int,
@@ -95,7 +91,7 @@ class ImageLoader:
         """Make a loader; nothing is read yet.
 
         Args:
-            root: The set's folder.
+            source: Where their files lie.
             entries: The images, in the order wanted.
             preprocessing: Made fit for the model by ``sized`` or ``for_input``.
             batch: Images per batch; the last one may be shorter.
@@ -115,8 +111,8 @@ class ImageLoader:
             given = f"batch {batch}, workers {workers}, max_bad {max_bad}"
             raise ConfigError(f"{given}: wants 1, 1 and 0 or more")
         if not entries:
-            raise DataError(f"{root}: no image is left to load")
-        self._root = Path(root)
+            raise DataError(f"{source.root}: no image is left to load")
+        self._source = source
         self._entries = tuple(entries)
         self._preprocessing = preprocessing
         self._batch = batch
@@ -227,9 +223,9 @@ class ImageLoader:
         found = self._kept.get(entry.file)
         if found is None:
             try:
-                data = _read(self._root / entry.file)
-                image = decode(data, entry.file, "L" if self._preprocessing.channels == "L" else "RGB")
-                found = _Pixels(self._preprocessing.pixels(image), hashlib.sha256(data).hexdigest())
+                data = self._source.read(entry.file)
+                pixels = pixels_of(data, entry.file, self._preprocessing)
+                found = _Pixels(pixels, hashlib.sha256(data).hexdigest())
             except DataError as error:
                 return error
             self._keep(entry, found)
@@ -250,21 +246,9 @@ class ImageLoader:
         some = "; ".join(f"{image.file}: {image.reason}" for image in skipped[:_NAMED])
         more = f"; and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
         return (
-            f"{self._root}: {len(skipped)} of {len(self._entries)} images cannot be used, {why}: "
+            f"{self._source.root}: {len(skipped)} of {len(self._entries)} images cannot be used, {why}: "
             f"{some}{more}: mend or remove them"
         )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        state = path.stat()
-        if not stat.S_ISREG(state.st_mode):
-            raise DataError("is no ordinary file")
-        if state.st_size > MAX_FILE_BYTES:
-            raise DataError(f"the file has {state.st_size} bytes, more than {MAX_FILE_BYTES}")
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError((error.strerror or str(error)).lower()) from error
 
 
 def _check_shape(

@@ -49,6 +49,8 @@ class Preprocessing(Frozen):
         mean: One value per channel in that order, on the scale 0..255.
         std: The same.
         layout: ``NCHW`` or ``NHWC``.
+        decode: ``exact``, or ``scaled``: a JPEG much larger than the resize asks for is reduced while it is
+            decoded, which is faster and gives slightly other pixels.
     """
 
     name: str = "custom"
@@ -61,6 +63,7 @@ class Preprocessing(Frozen):
     mean: tuple[Level, ...]
     std: tuple[Level, ...]
     layout: Literal["NCHW", "NHWC"] = "NCHW"
+    decode: Literal["exact", "scaled"] = "exact"
 
     @field_validator("resize_exact")
     @classmethod
@@ -146,30 +149,49 @@ class Preprocessing(Frozen):
             raise self._misfit(f"gives {fixed[0]}x{fixed[1]}", height, width)
         return self
 
-    def for_input(self, shape: Sequence[int | None]) -> Preprocessing:
-        """This preprocessing for a model input of ``shape``, checked: [N, C, H, W], or by layout [N, H, W,
-        C].
+    def for_input(self, shape: Sequence[int | None], dtype: str = "float32") -> Preprocessing:
+        """This preprocessing for a model input, checked: [N, C, H, W], or [N, H, W, C].
 
-        ``raw`` becomes grayscale when the model has one channel.
+        ``raw`` becomes grayscale when the model has one channel. The layout becomes the input's where its
+        number of channels tells. An input of integers takes the pixels as they are, 0..255: ``mean`` and
+        ``std`` are left out, since a model with such an input normalises by itself.
 
         Raises:
-            ConfigError: Not four dimensions, another number of channels, or a size that cannot be.
+            ConfigError: Not four dimensions, another number of channels, a size that cannot be, or a dtype
+                that holds no pixels.
         """
         if len(shape) != 4:
             raise ConfigError(
                 f"preprocess {self.name!r} makes images of 4 dimensions; the model wants {list(shape)}"
             )
-        _, *rest = shape
-        count, height, width = rest if self.layout == "NCHW" else (rest[2], rest[0], rest[1])
-        fitting = self
-        if self == PRESETS["raw"] and count == 1:
-            fitting = self.model_copy(update={"channels": "L", "mean": (0.0,), "std": (1.0,)})
-        if count is not None and count != len(fitting.channels):
+        fitting = self._of_dtype(dtype)
+        if self == PRESETS["raw"] and _channel_counts(shape)[self._layout_for(shape, 1)] == 1:
+            fitting = fitting.model_copy(update={"channels": "L", "mean": (0.0,), "std": (1.0,)})
+        wanted = len(fitting.channels)
+        fitting = fitting.model_copy(update={"layout": fitting._layout_for(shape, wanted)})
+        count = _channel_counts(shape)[fitting.layout]
+        if count is not None and count != wanted:
             raise ConfigError(
-                f"preprocess {self.name!r} makes {len(fitting.channels)} channels ({self.layout}); "
-                f"the model's input {list(shape)} has {count}: give a YAML file with other channels or layout"
+                f"preprocess {self.name!r} makes {wanted} channels ({fitting.layout}); "
+                f"the model's input {list(shape)} has {count}: give a YAML file with other channels"
             )
+        _, *rest = shape
+        height, width = (rest[1], rest[2]) if fitting.layout == "NCHW" else (rest[0], rest[1])
         return fitting.sized(height, width)
+
+    def _layout_for(self, shape: Sequence[int | None], count: int) -> Literal["NCHW", "NHWC"]:
+        """Where an input has ``count`` channels; the stated layout when both could be or neither."""
+        has = {layout for layout, channels in _channel_counts(shape).items() if channels == count}
+        return has.pop() if len(has) == 1 else self.layout
+
+    def _of_dtype(self, dtype: str) -> Preprocessing:
+        kind = np.dtype(dtype)
+        if kind.kind == "f":
+            return self
+        if kind.kind not in "iu" or kind == np.int8:
+            raise ConfigError(f"preprocess {self.name!r} gives no {dtype}, which the model's input wants")
+        zeros, ones = (0.0,) * len(self.channels), (1.0,) * len(self.channels)
+        return self.model_copy(update={"mean": zeros, "std": ones})
 
     def apply(self, image: Image.Image) -> npt.NDArray[np.float32]:
         """Make one input of an upright image, as ``decode`` gives it: ``normalised`` of its ``pixels``.
@@ -259,6 +281,10 @@ class Preprocessing(Frozen):
         if left < 0 or top < 0:
             raise DataError(f"the image is {image.width}x{image.height}, less than the crop of {self.crop}")
         return image.crop((left, top, left + self.crop, top + self.crop))
+
+
+def _channel_counts(shape: Sequence[int | None]) -> dict[Literal["NCHW", "NHWC"], int | None]:
+    return {"NCHW": shape[1], "NHWC": shape[3]}
 
 
 PRESETS: Mapping[str, Preprocessing] = MappingProxyType(

@@ -90,7 +90,7 @@ class Setting:
 
     def of(self, entries: Sequence[ImageEntry], batch: int) -> VariantImages:
         """Entries as batches."""
-        return VariantImages(self.images.root, entries, self.preprocessing, batch, self.memory_bytes)
+        return VariantImages(self.images.source, entries, self.preprocessing, batch, self.memory_bytes)
 
 
 def layer_noise(

@@ -40,7 +40,7 @@ def run_accuracy(spec: TrialSpec, progress: Progress) -> Outcome:
     with opened.session as session:
         output = classifier_output(session, spec.output)
         loader = ImageLoader(
-            images.root,
+            images.source,
             ordered(images, spec.seed),
             preprocessing_for(spec, session),
             batch,

@@ -142,7 +142,7 @@ def _batches(spec: TrialSpec, session: Session, batch: int) -> _Source:
     images = open_set(task.data)
     entries = split_entries(images, task.images, task.split, spec.seed).calibration
     loader = ImageLoader(
-        images.root,
+        images.source,
         entries,
         preprocessing_for(spec, session),
         batch,

@@ -81,10 +81,13 @@ def identity_of(spec: TrialSpec) -> str:
     Not part of it: names, paths, the output folder, limits, and whether details are read.
     """
     trial = spec.trial
+    how = spec.preprocess.model_dump(mode="json", exclude={"name"}) if spec.preprocess else None
+    if how is not None and how["decode"] == "exact":  # so that older trials keep their identity
+        del how["decode"]
     content: dict[str, Any] = {
         "kind": trial.kind,
         "model": spec.model.sha256,
-        "preprocess": spec.preprocess.model_dump(mode="json", exclude={"name"}) if spec.preprocess else None,
+        "preprocess": how,
         "engine": [trial.engine, spec.engine_version, spec.options],
         "device": trial.device,
         "precision": trial.precision,

@@ -23,6 +23,7 @@ from inferometer.contracts import Engine, Session, TensorInfo
 from inferometer.data.imageset import ImageEntry, ImageSet
 from inferometer.data.loader import Batch, ImageLoader
 from inferometer.data.preprocess import Preprocessing
+from inferometer.data.source import ImageSource
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import DataError
 from inferometer.models.files import save
@@ -78,14 +79,14 @@ class VariantImages:
 
     def __init__(
         self,
-        root: Path,
+        source: ImageSource,
         entries: Sequence[ImageEntry],
         preprocessing: Preprocessing,
         batch: int,
         keep_bytes: int,
     ) -> None:
         """Nothing is read yet; ``keep_bytes`` of decoded pixels are kept from pass to pass."""
-        self._loader = ImageLoader(root, entries, preprocessing, batch, keep_bytes=keep_bytes)
+        self._loader = ImageLoader(source, entries, preprocessing, batch, keep_bytes=keep_bytes)
         self._batch = batch
         self.count = len(entries)
         self.labels: dict[int, npt.NDArray[np.int64]] = {}
@@ -164,8 +165,8 @@ def hashes_of(images: ImageSet) -> dict[str, str]:
 
     def digest(entry: ImageEntry) -> str | None:
         try:
-            return hashlib.sha256((images.root / entry.file).read_bytes()).hexdigest()
-        except OSError:
+            return hashlib.sha256(images.source.read(entry.file)).hexdigest()
+        except DataError:
             return None  # the loader says what is wrong with it
 
     with ThreadPoolExecutor(usable_cores(), thread_name_prefix="inferometer-hashes") as pool:

@@ -48,7 +48,7 @@ def test_accuracy_and_logits(session):
     images = open_set(ROOT / "imagenet-sample")
     check_labels(images, 1000, "efficientnet_lite0.onnx")
     preprocessing = preprocess.load("efficientnet-lite").for_input([None, 3, 224, 224])
-    loader = ImageLoader(images.root, ordered(images, 0), preprocessing, 25, workers=2)
+    loader = ImageLoader(images.source, ordered(images, 0), preprocessing, 25, workers=2)
     logits, labels, files = [], [], []
     for batch in loader:
         logits.append(session.run(None, {"input": batch.images})[0])
