@@ -121,17 +121,19 @@ class ModelEntry(Frozen):
     """One model: a built-in name or an ONNX file, and how its input is preprocessed.
 
     ``preprocess`` is a preset's name or a YAML file; None means the built-in network's own, or none.
-    ``weights`` is a file of trained weights for a built-in network (None: seeded ones). ``name`` is its label
-    in records (None: the built-in name or the file's stem). ``output`` names the class scores of a model with
-    several outputs. ``label_offset`` is added to the labels of the images to get the model's class: 1 for a
-    model whose class 0 is the background. ``inputs`` says what the inputs are fed with, by name. ``kinds``,
-    ``precisions``, ``calibration`` and ``accuracy``, where given, take the place of the study's.
+    ``decode`` takes the place of its own. ``weights`` is a file of trained weights for a built-in network
+    (None: seeded ones). ``name`` is its label in records (None: the built-in name or the file's stem).
+    ``output`` names the class scores of a model with several outputs. ``label_offset`` is added to the labels
+    of the images to get the model's class: 1 for a model whose class 0 is the background. ``inputs`` says
+    what the inputs are fed with, by name. ``kinds``, ``precisions``, ``calibration`` and ``accuracy``, where
+    given, take the place of the study's.
     """
 
     model: str
     name: Annotated[str, Field(min_length=1)] | None = None
     weights: str | None = None
     preprocess: str | None = None
+    decode: Literal["exact", "scaled"] | None = None
     output: str | None = None
     label_offset: Annotated[int, Field(ge=-1000, le=1000, strict=True)] | None = None
     inputs: dict[str, InputEntry] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ units (SI inside). ``top1``, ``top5`` are fractions.
 History of ``SCHEMA_VERSION``:
     1: first.
     2: a calibration trial says its ``forward_batch``, ``threads`` and ``stages_s``.
+    3: accuracy and calibration on images name the ``decoder``; ``accuracy.classes`` may be None.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = [
     "Trial",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 Kind = Literal["throughput", "latency", "accuracy", "calibration"]
@@ -115,16 +116,18 @@ class Accuracy(Frozen):
     """Fractions of ``images`` whose label is the first, or among the first five, of the outputs.
 
     ``excluded`` images were left out because they served the calibration; ``skipped`` could not be
-    decoded and are named in ``skipped_files``. ``top5`` is None with fewer than six classes.
+    decoded and are named in ``skipped_files``. ``top5`` is None with fewer than six classes;
+    it and ``classes`` are when the model gives the class alone. ``decoder`` is what decoded the images.
     """
 
     images: int
     top1: float
     top5: float | None
-    classes: int
+    classes: int | None
     excluded: int
     skipped: int
     skipped_files: tuple[str, ...]
+    decoder: str | None = None
 
 
 class ModelInfo(Frozen):
@@ -143,7 +146,8 @@ class CalibrationInfo(Frozen):
     ``model`` (the file was already quantized).
 
     Of a calibration trial only: ``forward_batch`` images went through the engine at once on each of
-    ``threads`` threads; ``stages_s`` are seconds by stage, summed over the threads, and ``wall``.
+    ``threads`` threads; ``stages_s`` are seconds by stage, summed over the threads, and ``wall``; ``decoder``
+    decoded the images.
     """
 
     table_sha256: str | None
@@ -156,6 +160,7 @@ class CalibrationInfo(Frozen):
     forward_batch: int | None = None
     threads: int | None = None
     stages_s: dict[str, float] | None = None
+    decoder: str | None = None
 
 
 class Sidecar(Frozen):

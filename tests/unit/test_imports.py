@@ -12,11 +12,11 @@ import pytest
 import inferometer
 
 PLUG_INS = {"inferometer.engines.onnxruntime", "inferometer.engines.openvino"}
-COMPILED = "inferometer.quantize.compiled"  # imported where numba is, by one function
+COMPILED = {"inferometer.quantize.compiled", "inferometer.data.compiled"}  # where numba is, by one function
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(inferometer.__path__, "inferometer.")
-    if module.name not in {*PLUG_INS, COMPILED} and not module.name.endswith("__main__")
+    if module.name not in {*PLUG_INS, *COMPILED} and not module.name.endswith("__main__")
 )
 VERBS = ["demo", "run", "bench", "calibrate", "accuracy", "report", "models", "inventory", "published"]
 
@@ -24,7 +24,8 @@ VERBS = ["demo", "run", "bench", "calibrate", "accuracy", "report", "models", "i
 def test_all_modules_import_without_any_vendors_library() -> None:
     script = (
         "import importlib, sys\n"
-        "vendors = ('onnxruntime', 'openvino', 'torch', 'tensorrt', 'tensorrt_rtx', 'pynvml', 'numba')\n"
+        "vendors = ('onnxruntime', 'openvino', 'torch', 'tensorrt', 'tensorrt_rtx', 'pynvml', 'numba',\n"
+        "           'simplejpeg')\n"
         "for name in vendors: sys.modules[name] = None\n"
         f"for name in {MODULES!r}: importlib.import_module(name)\n"
     )

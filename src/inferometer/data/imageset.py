@@ -1,25 +1,31 @@
-"""Sets of labelled images: a folder with ``labels.csv``, or one folder per class; their order and splits.
+"""Sets of labelled images: what is in one, its order and splits, and whether it fits a model.
 
-The order of a set is that of its file names when it is a flat ILSVRC folder
-(``ILSVRC2012_val_00000001.JPEG``, ... in ``labels.csv``), whose names are in random order already; otherwise
-it is a seeded permutation, since the first images of a class-ordered folder are all of one class.
+How a folder or an archive becomes a set is told in ``layouts``. The order of a set is that of its file names
+when it is a flat ILSVRC folder (``ILSVRC2012_val_00000001.JPEG``, ...), whose names are in random order
+already; otherwise it is a seeded permutation, since the first images of a class-ordered folder are all of one
+class.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import logging
 import re
+import tarfile
+import zipfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Final, Literal
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from inferometer.data.decode import EXTENSIONS
-from inferometer.data.source import FolderSource, ImageSource
+from inferometer.data.labelling import normal
+from inferometer.data.layouts import LABELS, recognise
+from inferometer.data.listing import FolderTree, Tree, child, some
+from inferometer.data.source import ImageSource
+from inferometer.data.tars import open_tar
+from inferometer.data.zips import open_zip
 from inferometer.errors import ConfigError, DataError, nearest
 
 __all__ = [
@@ -27,21 +33,21 @@ __all__ = [
     "ImageSet",
     "Split",
     "check_labels",
+    "check_unchanged",
     "named",
     "open_set",
     "ordered",
     "split_entries",
 ]
 
-LABELS: Final = "labels.csv"
-_COLUMNS = ("file", "class_index")
 _ILSVRC = re.compile(r"ILSVRC\d{4}_(val|test)_\d{8}\.\w+")
 _LIST_LIMIT = 16 * 1024**2
 
-_log = logging.getLogger(__name__)
+# First bytes. Source: RFC 1952 (gzip); the bzip2, xz and Zstandard (RFC 8878) file formats.
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "Zstandard"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ImageEntry:
     """One labelled image: its file, relative to the set's folder with ``/``, and its class."""
 
@@ -54,22 +60,27 @@ class ImageSet:
     """A set of labelled images.
 
     Attributes:
-        root: The folder.
-        layout: ``labels.csv`` or ``folders``.
+        root: The folder that the names begin at, or the archive.
+        layout: How it lies: ``labels.csv``, ``table``, ``list``, ``devkit``, ``folders``, ``index folders``
+            or ``wnid folders``.
         entries: All images, by file name.
-        classes: Number of classes: the largest index plus 1, or the number of class folders.
+        classes: Number of classes: 1000 in ILSVRC2012's numbering; of folders and lists of classes their
+            number; else the largest index plus 1.
         listing_sha256: Hex digest of all names, sizes in bytes and labels: what the set is, unread.
         ignored: Files in the folder (and the class folders) that are not in the set.
         source: Gives their content.
+        numbering: ``ilsvrc2012`` when the indices are those of the 1000 sorted WordNet ids for sure, else
+            ``own``.
     """
 
     root: Path
-    layout: Literal["labels.csv", "folders"]
+    layout: str
     entries: tuple[ImageEntry, ...]
     classes: int
     listing_sha256: str
     ignored: int
     source: ImageSource
+    numbering: Literal["ilsvrc2012", "own"] = "own"
 
 
 @dataclass(frozen=True)
@@ -81,42 +92,82 @@ class Split:
     order_kind: str
 
 
-def open_set(path: str | Path) -> ImageSet:
+def open_set(path: str | Path, labels: str | Path | None = None) -> ImageSet:
     """List a set of labelled images; no image is opened.
 
-    ``labels.csv`` (columns file and class_index, in any place, others ignored) wins over folders. Class
-    folders hold their images directly; sorted by name they are the classes 0, 1, ..., but when all names are
-    integers, those are the class indices. Names that begin with a dot are passed over, links are followed.
+    Args:
+        path: A folder, a zip or an uncompressed tar archive, or a folder in one (``set.zip/val``).
+        labels: A file of labels; None: found in it, or beside it.
 
     Raises:
-        DataError: Nothing there that could be a set, or a fault in ``labels.csv``: the message names the
-            line.
+        DataError: Nothing there that could be a set, or a fault in a file of labels or an archive: the
+            message names the line or the member.
     """
     root = Path(path)
     try:
-        if not root.is_dir():
-            what = "is a file" if root.exists() else "does not exist"
-            wants = f"a folder with {LABELS}, or with one folder of images per class"
-            raise DataError(f"{root} {what}: give {wants}")
-        if (root / LABELS).is_file():
-            return _from_labels(root)
-        return _from_folders(root)
+        tree, base = _tree(root)
+        layout = recognise(tree, base, None if labels is None else _file_of_labels(Path(labels)))
+        entries = tuple(ImageEntry(name, layout.labels[name]) for name in sorted(layout.labels))
+        digest = _digest(tree, layout.base, entries)
     except OSError as error:
         raise DataError(f"{error.filename or root}: {(error.strerror or str(error)).lower()}") from error
+    return ImageSet(
+        root=tree.root if tree.packed else tree.root / layout.base,
+        layout=layout.kind,
+        entries=entries,
+        classes=layout.classes,
+        listing_sha256=digest,
+        ignored=layout.ignored,
+        source=tree.source(layout.base),
+        numbering=layout.numbering,
+    )
 
 
-def check_labels(images: ImageSet, model_classes: int, model: str) -> None:
+def check_labels(images: ImageSet, model_classes: int, model: str, offset: int | None = None) -> None:
     """Refuse a set with a label that ``model`` cannot give.
 
+    Args:
+        images: The set.
+        model_classes: How many scores the model gives.
+        model: Its name, for messages.
+        offset: Added to a label to get the model's class; None: nothing was said of it, which counts as 0.
+
     Raises:
-        DataError: A label is ``model_classes`` or more.
+        DataError: A label lies outside the model's classes, or the model has 1001 for a set of 1000 and
+            nothing was said: its class 0 may be the background.
     """
+    thousand = images.classes == 1000 or images.numbering == "ilsvrc2012"
+    if offset is None and model_classes == 1001 and thousand:
+        raise DataError(
+            f"{model} has 1001 classes, {images.root} has 1000: is the model's class 0 the background? Then "
+            "give --label-offset 1 (label_offset: 1 in a study), else 0"
+        )
+    added = offset or 0
     for entry in images.entries:
-        if entry.class_index >= model_classes:
+        if not 0 <= entry.class_index + added < model_classes:
+            shown = (
+                f"{entry.class_index} {'+' if added > 0 else '-'} {abs(added)}"
+                if added
+                else entry.class_index
+            )
             raise DataError(
-                f"{images.root}: {entry.file} has the label {entry.class_index}, outside the classes of "
+                f"{images.root}: {entry.file} has the label {shown}, outside the classes of "
                 f"{model} (0..{model_classes - 1}): wrong labels, or a model for other classes"
             )
+
+
+def check_unchanged(images: ImageSet, listing_sha256: str | None) -> None:
+    """Refuse a set that is not the one that was listed before, in another process.
+
+    Args:
+        images: The set as it is now.
+        listing_sha256: Its digest when the study was planned.
+
+    Raises:
+        DataError: A name, a size or a label is another.
+    """
+    if images.listing_sha256 != listing_sha256:
+        raise DataError(f"the images in {images.root} changed since the study was planned: start it again")
 
 
 def ordered(image_set: ImageSet, seed: int) -> tuple[ImageEntry, ...]:
@@ -130,7 +181,7 @@ def ordered(image_set: ImageSet, seed: int) -> tuple[ImageEntry, ...]:
     if _in_random_order(image_set):
         return image_set.entries
     places = np.random.Generator(np.random.PCG64(seed)).permutation(len(image_set.entries))
-    return tuple(image_set.entries[place] for place in places)
+    return tuple(image_set.entries[place] for place in places.tolist())
 
 
 def split_entries(image_set: ImageSet, images: int, how: str, seed: int) -> Split:
@@ -184,15 +235,15 @@ def named(images: ImageSet, names: Iterable[str]) -> tuple[ImageEntry, ...]:
     wanted = list(names)
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise DataError(f"{images.root} has no image {_some(unknown)}: names are relative to that folder")
-    if len(set(wanted)) != len(wanted):
-        twice = next(name for name in wanted if wanted.count(name) > 1)
-        raise DataError(f"the list of images names {twice} twice")
+        raise DataError(f"{images.root} has no image {some(unknown)}: names are relative to that folder")
+    twice = [name for name, count in Counter(wanted).items() if count > 1]
+    if twice:
+        raise DataError(f"the list of images names {twice[0]} twice")
     return tuple(known[name] for name in wanted)
 
 
 def _in_random_order(images: ImageSet) -> bool:
-    return images.layout == LABELS and all(_ILSVRC.fullmatch(entry.file) for entry in images.entries)
+    return all(_ILSVRC.fullmatch(entry.file) for entry in images.entries)
 
 
 def _listed(path: str) -> list[str]:
@@ -209,122 +260,62 @@ def _listed(path: str) -> list[str]:
         raise DataError(f"{file}: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: not UTF-8 text: wants one image name per line") from error
-    names = [_normal(line.strip()) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    names = [normal(line.strip()) for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not names:
         raise DataError(f"{file}: names no image: wants one name per line")
     return names
 
 
-def _from_labels(root: Path) -> ImageSet:
-    listed: dict[str, int] = {}
-    for line, name, label in _rows(root / LABELS):
-        where = f"{root / LABELS}, line {line}"
-        if not re.fullmatch(r"[0-9]{1,9}", label):
-            raise DataError(f"{where}: class_index {label!r} of {name} is no whole number of 0 or more")
-        if name in listed:
-            raise DataError(f"{where}: {name} stands twice: remove one of the lines")
-        listed[name] = int(label)
-    if not listed:
-        raise DataError(f"{root / LABELS}: lists no image: wants lines of file,class_index below the header")
-    missing = [name for name in listed if not (root / name).is_file()]
-    if missing:
-        raise DataError(f"{root / LABELS} names {len(missing)} missing files: {_some(missing)}")
-    entries = tuple(ImageEntry(name, listed[name]) for name in sorted(listed))
-    others = sum(1 for path in root.iterdir() if path.is_file() and path.name not in listed) - 1
-    return ImageSet(
-        root, LABELS, entries, max(listed.values()) + 1, _digest(root, entries), others, FolderSource(root)
+def _tree(root: Path) -> tuple[Tree, str]:
+    """A folder, or an archive and a folder in it."""
+    if root.is_dir():
+        return FolderTree(root), ""
+    if root.is_file():
+        return _archive(root), ""
+    for above in root.parents:
+        if above.is_file():
+            tree, base = _archive(above), root.relative_to(above).as_posix()
+            if not (tree.at(base).files or tree.at(base).folders):
+                raise DataError(f"{above} holds no folder {base}")
+            return tree, base
+    raise DataError(f"{root} does not exist: {_wanted()}")
+
+
+def _archive(path: Path) -> Tree:
+    with path.open("rb") as stream:
+        start = stream.read(8)
+    for magic, name in _COMPRESSED.items():
+        if start.startswith(magic):
+            raise DataError(
+                f"{path}: is compressed ({name}): decompress it first, since it cannot be read at random"
+            )
+    ending = path.suffix.lower()
+    if zipfile.is_zipfile(path) or start.startswith(b"PK\x03\x04") or ending == ".zip":
+        return open_zip(path)
+    if ending == ".tar" or tarfile.is_tarfile(path):
+        return open_tar(path)
+    raise DataError(f"{path} is a file: {_wanted()}")
+
+
+def _wanted() -> str:
+    return (
+        f"give a folder with {LABELS}, or with one folder of images per class, or a zip or tar archive of one"
     )
 
 
-def _rows(path: Path) -> Iterable[tuple[int, str, str]]:
-    """(line, file, class_index) of each line of ``labels.csv``, still as text."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            header = [cell.strip() for cell in next(reader, [])]
-            lacking = [column for column in _COLUMNS if header.count(column) != 1]
-            if lacking:
-                raise DataError(
-                    f"{path}, line 1: wants one column {' and one '.join(lacking)}, comma-separated; "
-                    f"the header is {','.join(header) or 'empty'!r}"
-                )
-            file, label = (header.index(column) for column in _COLUMNS)
-            for cells in reader:
-                if not cells or cells == [""]:
-                    continue
-                if len(cells) != len(header) or not cells[file].strip():
-                    raise DataError(
-                        f"{path}, line {reader.line_num}: wants {len(header)} cells as in the header, with a "
-                        f"file name (one that holds a comma in double quotes); got {','.join(cells)!r}"
-                    )
-                yield reader.line_num, _normal(cells[file].strip()), cells[label].strip()
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: no comma-separated UTF-8 text: {error}") from error
+def _file_of_labels(path: Path) -> Path:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(
+            f"the file of labels {path} {what}: give a table, a list, or the devkit's ground truth"
+        )
+    return path
 
 
-def _from_folders(root: Path) -> ImageSet:
-    folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    indices = _class_indices(root, folders)
-    entries: list[ImageEntry] = []
-    ignored = sum(1 for path in root.iterdir() if path.is_file())
-    hollow: list[str] = []
-    deeper: list[str] = []
-    for folder, index in zip(folders, indices, strict=True):
-        inside = list((root / folder).iterdir())
-        images = [path.name for path in inside if _is_image(path)]
-        ignored += sum(1 for path in inside if path.is_file()) - len(images)
-        entries += [ImageEntry(f"{folder}/{name}", index) for name in images]
-        if not images:
-            hollow.append(folder)
-            deeper += [f"{folder}/{path.name}" for path in inside if path.is_dir()][:1]
-    if not entries:
-        raise DataError(_nothing_found(root, folders, deeper))
-    if hollow:
-        _log.warning("%s: %d class folders hold no image: %s", root, len(hollow), _some(hollow))
-    if ignored:
-        _log.info("%s: %d files are no images, or lie beside the class folders: ignored", root, ignored)
-    in_order = tuple(sorted(entries, key=lambda entry: entry.file))
-    return ImageSet(
-        root, "folders", in_order, max(indices) + 1, _digest(root, in_order), ignored, FolderSource(root)
-    )
-
-
-def _class_indices(root: Path, folders: Sequence[str]) -> list[int]:
-    if not folders or not all(re.fullmatch(r"[0-9]{1,9}", name) for name in folders):
-        return list(range(len(folders)))
-    indices = [int(name) for name in folders]
-    if len(set(indices)) != len(indices):
-        raise DataError(f"{root}: two folders stand for one class: {_some(folders)}: rename or merge them")
-    return indices
-
-
-def _nothing_found(root: Path, folders: Sequence[str], deeper: Sequence[str]) -> str:
-    endings = ", ".join(sorted(EXTENSIONS))
-    looked = f"{root}: no images: looked for {LABELS} and for one folder per class with files of {endings}"
-    if deeper:
-        return f"{looked}; there are deeper folders: is {(root / deeper[0]).parent} the set?"
-    if not folders and any(_is_image(path) for path in root.iterdir()):
-        return f"{looked}; the images lie unlabelled in it: add {LABELS} with the columns file,class_index"
-    return looked
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
-
-
-def _normal(name: str) -> str:
-    """One spelling per file: ``./a//b.png`` and ``a\\b.png`` are ``a/b.png``."""
-    return str(PurePosixPath(name.replace("\\", "/")))
-
-
-def _digest(root: Path, entries: Sequence[ImageEntry]) -> str:
+def _digest(tree: Tree, base: str, entries: Sequence[ImageEntry]) -> str:
     digest = hashlib.sha256()
     for entry in entries:
-        size = (root / entry.file).stat().st_size
-        digest.update(f"{entry.file}\0{size}\0{entry.class_index}\n".encode(errors="surrogateescape"))
+        folder, _, leaf = child(base, entry.file).rpartition("/")
+        line = f"{entry.file}\0{tree.at(folder).files[leaf]}\0{entry.class_index}\n"
+        digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + rest

@@ -55,12 +55,6 @@ class SkippedImage:
 
 @dataclass(frozen=True)
 class _Loaded:
-    image: npt.NDArray[np.float32]
-    sha256: str
-
-
-@dataclass(frozen=True)
-class _Pixels:
     pixels: npt.NDArray[np.uint8]
     sha256: str
 
@@ -120,7 +114,7 @@ class ImageLoader:
         self._on_progress = on_progress
         self._limit = max_bad if isinstance(max_bad, int) else max(1, int(max_bad * len(self._entries)))
         self._skipped: list[SkippedImage] = []
-        self._kept: dict[str, _Pixels] = {}
+        self._kept: dict[str, _Loaded] = {}
         self._room = keep_bytes
         self._lock = Lock()
 
@@ -161,12 +155,13 @@ class ImageLoader:
                     self._skipped = [skipped[key] for key in sorted(skipped)]
                     self._check_skipped(self._skipped)
                     continue
+                shape = self._preprocessing.shape_of(result.pixels)
                 if not shapes:
-                    shapes.append((entry, result.image.shape))
-            _check_shape(*shapes[0], entry, result.image.shape)
+                    shapes.append((entry, shape))
+            _check_shape(*shapes[0], entry, shape)
             images.append(result)
             kept.append(entry)
-        return _batch_of(images, kept) if images else None
+        return self._batch_of(images, kept) if images else None
 
     def __iter__(self) -> Iterator[Batch]:
         """One pass over all entries.
@@ -186,15 +181,16 @@ class ImageLoader:
                     skipped.append(SkippedImage(entry.file, str(result).removeprefix(f"{entry.file}: ")))
                     self._check_skipped(skipped)
                     continue
-                first = first or (entry, result.image.shape)
-                _check_shape(*first, entry, result.image.shape)
+                shape = self._preprocessing.shape_of(result.pixels)
+                first = first or (entry, shape)
+                _check_shape(*first, entry, shape)
                 images.append(result)
                 kept.append(entry)
                 if len(images) == self._batch:
-                    yield _batch_of(images, kept)
+                    yield self._batch_of(images, kept)
                     images, kept = [], []
             if images:
-                yield _batch_of(images, kept)
+                yield self._batch_of(images, kept)
         if first is None:
             raise DataError(self._complaint(skipped, "none can be used"))
 
@@ -225,18 +221,31 @@ class ImageLoader:
             try:
                 data = self._source.read(entry.file)
                 pixels = pixels_of(data, entry.file, self._preprocessing)
-                found = _Pixels(pixels, hashlib.sha256(data).hexdigest())
+                found = _Loaded(pixels, hashlib.sha256(data).hexdigest())
             except DataError as error:
                 return error
             self._keep(entry, found)
-        return _Loaded(self._preprocessing.normalised(found.pixels), found.sha256)
+        return found
 
-    def _keep(self, entry: ImageEntry, found: _Pixels) -> None:
+    def _keep(self, entry: ImageEntry, found: _Loaded) -> None:
         """Hold pixels for the next pass while there is room."""
         with self._lock:
             if found.pixels.nbytes <= self._room:
                 self._room -= found.pixels.nbytes
                 self._kept[entry.file] = found
+
+    def _batch_of(self, images: Sequence[_Loaded], entries: Sequence[ImageEntry]) -> Batch:
+        """Normalised into one array at once: ready images of float32 would take four times the memory."""
+        shape = self._preprocessing.shape_of(images[0].pixels)
+        ready = np.empty((len(images), *shape), dtype=np.float32)
+        for image, out in zip(images, ready, strict=True):
+            self._preprocessing.normalised(image.pixels, out)
+        return Batch(
+            images=ready,
+            labels=np.array([entry.class_index for entry in entries], dtype=np.int64),
+            hashes=tuple(image.sha256 for image in images),
+            files=tuple(entry.file for entry in entries),
+        )
 
     def _check_skipped(self, skipped: Sequence[SkippedImage]) -> None:
         if len(skipped) > self._limit:
@@ -259,12 +268,3 @@ def _check_shape(
             f"images of different sizes cannot share a batch: {first.file} gives {list(wanted)}, "
             f"{entry.file} gives {list(shape)}: choose a preprocessing with a crop"
         )
-
-
-def _batch_of(images: Sequence[_Loaded], entries: Sequence[ImageEntry]) -> Batch:
-    return Batch(
-        images=np.stack([loaded.image for loaded in images]),
-        labels=np.array([entry.class_index for entry in entries], dtype=np.int64),
-        hashes=tuple(loaded.sha256 for loaded in images),
-        files=tuple(entry.file for entry in entries),
-    )

@@ -19,6 +19,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from inferometer.config import parse, read_yaml
 from inferometer.data.decode import MAX_PIXELS, to_channels
+from inferometer.data.normalise import look_up
+from inferometer.data.resample import Geometry, Resampler, Window, by_pillow, resampler
 from inferometer.errors import ConfigError, DataError, nearest
 from inferometer.records import Frozen
 
@@ -26,12 +28,6 @@ __all__ = ["PRESETS", "Preprocessing", "load"]
 
 Pixels = Annotated[int, Field(ge=1, strict=True)]
 Level = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-
-_FILTERS = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "nearest": Image.Resampling.NEAREST,
-}
 
 
 class Preprocessing(Frozen):
@@ -209,40 +205,94 @@ class Preprocessing(Frozen):
         """
         return self.normalised(self.pixels(image))
 
-    def pixels(self, image: Image.Image) -> npt.NDArray[np.uint8]:
+    def pixels(
+        self, image: Image.Image, size: tuple[int, int] | None = None, window: Window | None = None
+    ) -> npt.NDArray[np.uint8]:
         """The pixels of an upright image, resized and cropped: [H, W, C] uint8, in the order of ``channels``.
+
+        Args:
+            image: As ``apply``.
+            size: Width and height of the original, when ``image`` was reduced while it was decoded.
+            window: What of the reduced image shows the original; all of it when None.
 
         Raises:
             DataError, ConfigError: As ``apply``.
         """
         image = to_channels(image, "L" if self.channels == "L" else "RGB")
-        pixels = np.asarray(self._cropped(self._resized(image)))
-        if self.size is not None and pixels.shape[:2] != self.size:
-            raise DataError(
-                f"the image is {pixels.shape[1]}x{pixels.shape[0]} (width x height), the model wants "
-                f"{self.size[1]}x{self.size[0]}: choose a preprocessing that resizes"
-            )
-        planes = pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
+        geometry = self.geometry(*(size or image.size))
+        as_it_is = window is None and image.size == (geometry.width, geometry.height)
+        fast = None if as_it_is else resampler()
+        if fast is None or not fast.takes(*image.size):
+            return self._in_order(by_pillow(image, geometry, self.interpolation, window))
+        return self.of_picture(fast, fast.packed(np.asarray(image)), size or image.size, window)
+
+    def of_picture(
+        self,
+        fast: Resampler,
+        picture: npt.NDArray[np.uint32],
+        size: tuple[int, int],
+        window: Window | None = None,
+    ) -> npt.NDArray[np.uint8]:
+        """``pixels`` of a ``Resampler``'s picture; ``size`` and ``window`` as there."""
+        return self._in_order(fast.resized(picture, self.geometry(*size), self.interpolation, window))
+
+    def _in_order(self, planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        if self.channels == "L":
+            return planes[..., :1]
         return planes[..., ::-1] if self.channels == "BGR" else planes
 
-    def normalised(self, planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    def reduction(self, width: int, height: int) -> int:
+        """By what a JPEG of this size may be divided while it is decoded: 1, 2, 4 or 8.
+
+        1 for ``exact``; otherwise the largest that leaves both sides as large as the resize wants them.
+        """
+        if self.decode == "exact":
+            return 1
+        columns, rows = self._resized(width, height)
+        fitting = (by for by in (8, 4, 2) if width // by >= columns and height // by >= rows)
+        return next(fitting, 1)
+
+    def geometry(self, width: int, height: int) -> Geometry:
+        """What is done to an upright image of this size, checked.
+
+        Raises:
+            DataError, ConfigError: As ``apply``.
+        """
+        columns, rows = self._resized(width, height)
+        if columns * rows > MAX_PIXELS:
+            raise DataError(
+                f"the image is {width}x{height}: too narrow, resized it would be {columns}x{rows}"
+            )
+        geometry = self._cropped(columns, rows)
+        if self.size is not None and (geometry.rows, geometry.columns) != self.size:
+            raise DataError(
+                f"the image is {geometry.columns}x{geometry.rows} (width x height), the model wants "
+                f"{self.size[1]}x{self.size[0]}: choose a preprocessing that resizes"
+            )
+        return geometry
+
+    def normalised(
+        self, planes: npt.NDArray[np.uint8], out: npt.NDArray[np.float32] | None = None
+    ) -> npt.NDArray[np.float32]:
         """(x - mean) / std of ``pixels``, computed in double precision and rounded once.
 
         8-bit pixels have 256 values: all results are looked up.
 
         Args:
             planes: [H, W, C] uint8.
+            out: Where to put the result; a new array when None.
 
         Returns:
             [C, H, W] float32, or [H, W, C] for ``NHWC``.
         """
-        levels = np.arange(256, dtype=np.float64)
-        ready = np.empty((planes.shape[-1], *planes.shape[:2]), dtype=np.float32)
-        for channel, (mean, std) in enumerate(zip(self.mean, self.std, strict=True)):
-            table = ((levels - mean) / std).astype(np.float32)
-            # No index can be out of bounds; "clip" only spares numpy the check.
-            np.take(table, planes[..., channel], out=ready[channel], mode="clip")
-        return ready if self.layout == "NCHW" else np.ascontiguousarray(np.moveaxis(ready, 0, -1))
+        ready = np.empty(self.shape_of(planes), dtype=np.float32) if out is None else out
+        look_up(planes, self.mean, self.std, ready if self.layout == "NCHW" else np.moveaxis(ready, -1, 0))
+        return ready
+
+    def shape_of(self, planes: npt.NDArray[np.uint8]) -> tuple[int, ...]:
+        """The shape that ``normalised`` gives to [H, W, C] ``planes``."""
+        height, width, channels = planes.shape
+        return (channels, height, width) if self.layout == "NCHW" else planes.shape
 
     def _fixed_size(self) -> tuple[int, int] | None:
         if self.crop == "input":
@@ -256,31 +306,25 @@ class Preprocessing(Frozen):
             "choose another, or give a YAML file"
         )
 
-    def _resized(self, image: Image.Image) -> Image.Image:
-        width, height = image.size
+    def _resized(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height after resizing."""
         if self.resize_exact is not None:
-            width = height = self.resize_exact
-        elif self.resize_short is not None:
-            short = min(image.size)
-            width, height = (side * self.resize_short // short for side in image.size)
-        if width * height > MAX_PIXELS:
-            raise DataError(
-                f"the image is {image.width}x{image.height}: too narrow, resized it would be {width}x{height}"
-            )
-        return image if (width, height) == image.size else image.resize((width, height), self._filter())
+            return self.resize_exact, self.resize_exact
+        if self.resize_short is None:
+            return width, height
+        short = min(width, height)
+        return width * self.resize_short // short, height * self.resize_short // short
 
-    def _filter(self) -> Image.Resampling:
-        return _FILTERS[self.interpolation]
-
-    def _cropped(self, image: Image.Image) -> Image.Image:
+    def _cropped(self, width: int, height: int) -> Geometry:
+        """What is kept of a resized image of this size."""
         if self.crop is None:
-            return image
+            return Geometry(width, height, 0, 0, width, height)
         if self.crop == "input":
             raise ConfigError(f"preprocess {self.name!r} crops to the model's input, whose size is not known")
-        left, top = (image.width - self.crop) // 2, (image.height - self.crop) // 2
+        left, top = (width - self.crop) // 2, (height - self.crop) // 2
         if left < 0 or top < 0:
-            raise DataError(f"the image is {image.width}x{image.height}, less than the crop of {self.crop}")
-        return image.crop((left, top, left + self.crop, top + self.crop))
+            raise DataError(f"the image is {width}x{height}, less than the crop of {self.crop}")
+        return Geometry(width, height, left, top, self.crop, self.crop)
 
 
 def _channel_counts(shape: Sequence[int | None]) -> dict[Literal["NCHW", "NHWC"], int | None]:
@@ -328,16 +372,19 @@ PRESETS: Mapping[str, Preprocessing] = MappingProxyType(
 """The presets by name. Read-only."""
 
 
-def load(name_or_path: str) -> Preprocessing:
+def load(name_or_path: str, decode: Literal["exact", "scaled"] | None = None) -> Preprocessing:
     """A preset, or the preprocessing that a YAML file states.
 
     Args:
         name_or_path: A key of ``PRESETS``, or the path of a YAML file whose keys are the fields of
             ``Preprocessing`` (``name`` is the file's stem if absent).
+        decode: Takes the place of its own.
 
     Raises:
         ConfigError: An unknown name, or a file that cannot be read or does not fit; with the nearest match.
     """
+    if decode is not None:
+        return load(name_or_path).model_copy(update={"decode": decode})
     if name_or_path in PRESETS:
         return PRESETS[name_or_path]
     path = Path(name_or_path)

@@ -7,11 +7,11 @@ own threads are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
+
+from inferometer.compiling import compiled
 
 __all__ = ["LANES", "PIECE", "count"]
 
@@ -22,15 +22,7 @@ PIECE = 1024
 """Values whose bins are worked out (with vector instructions) before they are counted: stays in the cache."""
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    try:
-        compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither beside the source nor in the user's cache is a place to write
-        compiled = numba.njit(nogil=True)(function)
-    return compiled
-
-
-@_compiled
+@compiled()
 def count(values: Any, scale: Any, bins: int, lanes: Any, indices: Any) -> None:
     """Count magnitudes; see ``histogram.count_magnitudes``.
 

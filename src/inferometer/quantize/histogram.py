@@ -7,9 +7,6 @@ whatever the order of the images, the batch or the number of workers. Memory doe
 
 from __future__ import annotations
 
-import importlib
-import logging
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferometer import compiling
 from inferometer.errors import CalibrationError
 
 __all__ = [
@@ -47,14 +45,6 @@ _PIECE = 65536
 _LANE_LIMIT = 2**31
 
 _LOADING = Lock()
-
-# What a numba that does not fit its surroundings raises, and reading a damaged cache of compiled code.
-_NUMBA_FAULTS = (
-    ImportError, OSError, RuntimeError, SystemError, ValueError, EOFError, pickle.UnpicklingError,
-    AttributeError, IndexError, KeyError, TypeError,
-)  # fmt: skip
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -286,18 +276,11 @@ def _compiled() -> ModuleType | None:
 
 @cache
 def _loaded() -> ModuleType | None:
-    try:
-        code = importlib.import_module("inferometer.quantize.compiled")
-        _CompiledCounter(1.0, BINS, code).add(np.ones(1, np.float32))
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "inferometer":
-            raise
-        return None
-    except _NUMBA_FAULTS as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        _log.warning("numba does not work here (%s): histograms are counted without, which is slower", reason)
-        return None
-    return code
+    return compiling.load(
+        "inferometer.quantize.compiled",
+        lambda code: _CompiledCounter(1.0, BINS, code).add(np.ones(1, np.float32)),
+        "histograms are counted without, which is slower",
+    )
 
 
 def first_bad_row(values: npt.NDArray[Any]) -> int:

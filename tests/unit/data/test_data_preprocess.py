@@ -133,8 +133,9 @@ def test_for_input():
     assert gray.apply(Image.new("L", (9, 8), 7)).tolist() == np.full((1, 8, 9), 7.0).tolist()
     nhwc = Preprocessing(layout="NHWC", **IDENTITY).for_input([None, 8, 9, 3])
     assert nhwc.output_shape == (8, 9, 3)
+    assert lite.for_input([1, 224, 224, 3]).output_shape == (224, 224, 3)
     with pytest.raises(ConfigError, match="3 channels"):
-        lite.for_input([1, 224, 224, 3])
+        lite.for_input([1, 4, 224, 224])
     with pytest.raises(ConfigError, match="4 dimensions"):
         lite.for_input([1, 128])
 

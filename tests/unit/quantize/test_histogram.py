@@ -1,3 +1,5 @@
+import importlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies
@@ -136,7 +138,7 @@ def test_a_numba_that_does_not_work_is_done_without(
     def broken(name: str) -> None:
         raise fault
 
-    monkeypatch.setattr(histogram.importlib, "import_module", broken)
+    monkeypatch.setattr(importlib, "import_module", broken)
     histogram._loaded.cache_clear()
     try:
         assert not is_compiled()
