@@ -49,10 +49,26 @@ $(VENV)/.dev: $(VENV)/.core
 
 # Each extra by itself: one that has no package for this machine is named and left out.
 $(VENV)/.all: $(VENV)/.dev
-	@for extra in nvml openvino fast tensorrt-rtx; do \
+	@for extra in nvml openvino fast weights tensorrt-rtx; do \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" \
 	    || echo "the extra $$extra does not install on this machine"; \
 	done
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check scikit-learn \
 	  || echo "scikit-learn does not install here: the test that rebuilds the demo's images will skip"
+	@$(MAKE) --no-print-directory $(VENV)/exported/tensorflow PACKAGES='tensorflow-cpu tf2onnx'
+	@$(MAKE) --no-print-directory $(VENV)/exported/paddle PACKAGES='paddlepaddle paddle2onnx setuptools packaging'
+	@for exporter in 'torch onnxscript' skl2onnx keras; do \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $$exporter \
+	    || echo "$$exporter does not install here: the tests of its models will skip"; \
+	done
 	@touch $@
+
+# Exporters that want other versions of what is installed here write their models in an environment of their own.
+$(VENV)/exported/%: tests/corpus/export.py
+	@rm -rf $@ $(VENV)/exporter
+	@{ $(BIN)/python -m venv $(VENV)/exporter \
+	  && $(VENV)/exporter/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES) \
+	  && $(VENV)/exporter/bin/python $< $* $@ >$(VENV)/exporter/log 2>&1; } \
+	  || { rm -rf $@; tail -n 1 $(VENV)/exporter/log 2>/dev/null; \
+       echo "$* does not install or export here: the tests of its models will skip"; }
+	@rm -rf $(VENV)/exporter

@@ -6,7 +6,7 @@ NeurIPS 2012; bvlc_alexnet/deploy.prototxt of the Caffe model zoo, whose layer n
 
 from __future__ import annotations
 
-from inferometer.models.networks.builder import CLASSES, Layer, NetworkBuilder
+from inferometer.models.networks.builder import Layer, NetworkBuilder
 
 __all__ = ["alexnet"]
 
@@ -23,4 +23,4 @@ def alexnet(net: NetworkBuilder) -> Layer:
     x = net.flatten(net.max_pool(x, "pool5", 3, 2), "pool5.flat")
     x = net.relu(net.linear(x, "fc6", 4096), "relu6")
     x = net.relu(net.linear(x, "fc7", 4096), "relu7")
-    return net.linear(x, "fc8", CLASSES, output="logits")
+    return net.linear(x, "fc8", net.classes, output="logits")

@@ -23,7 +23,7 @@ from inferometer.models.networks import seeded
 from inferometer.models.networks.signal import Signal
 from inferometer.models.summary import FOLDED_KEY
 
-__all__ = ["SHIFT_SHARE", "Layer", "NetworkBuilder"]
+__all__ = ["CLASSES", "SHIFT_SHARE", "Layer", "NetworkBuilder"]
 
 OPSET = 17
 IR_VERSION = 8  # of opset 17; onnxruntime 1.18 reads up to 10
@@ -67,14 +67,20 @@ class NetworkBuilder:
         name: Name of the network, kept as the graph's name.
         size: Height and width of the input image, in pixels.
         seed: Seed of the weights; None leaves them without values (shapes alone).
+        classes: Number of logits.
+
+    Attributes:
+        input: The image, from which a network starts.
+        classes: Number of logits.
     """
 
-    def __init__(self, name: str, size: int, seed: int | None) -> None:
+    def __init__(self, name: str, size: int, seed: int | None, classes: int = CLASSES) -> None:
         """Start a graph that has its input and no node yet."""
         self._seed = seed
+        self.classes = classes
         self._folded = 0
         entry = helper.make_tensor_value_info("input", TensorProto.FLOAT, [BATCH, 3, size, size])
-        exit_ = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [BATCH, CLASSES])
+        exit_ = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [BATCH, classes])
         self._model = helper.make_model(
             helper.make_graph([], name, [entry], [exit_]),
             opset_imports=[helper.make_opsetid("", OPSET)],

@@ -91,13 +91,15 @@ def build(name: str, seed: int = 0) -> ModelProto:
     return _assemble(name, seed)
 
 
-def shapes_only(name: str) -> ModelProto:
+def shapes_only(name: str, classes: int = CLASSES) -> ModelProto:
     """The same graph whose weights have shapes but no values: for counting, in milliseconds; it cannot run.
+
+    ``classes`` is the number of logits.
 
     Raises:
         ConfigError: No network has that name.
     """
-    return _assemble(name, None)
+    return _assemble(name, None, classes)
 
 
 def export(name: str, path: str | os.PathLike[str], seed: int = 0) -> None:
@@ -110,9 +112,9 @@ def export(name: str, path: str | os.PathLike[str], seed: int = 0) -> None:
     save(build(name, seed), path)
 
 
-def _assemble(name: str, seed: int | None) -> ModelProto:
+def _assemble(name: str, seed: int | None, classes: int = CLASSES) -> ModelProto:
     found, architecture = _find(name)
-    net = NetworkBuilder(name, found.input_size, seed)
+    net = NetworkBuilder(name, found.input_size, seed, classes)
     architecture(net)
     return net.finish(
         {

@@ -6,7 +6,7 @@ bvlc_googlenet/deploy.prototxt of the Caffe model zoo, whose layer names are kep
 
 from __future__ import annotations
 
-from inferometer.models.networks.builder import CLASSES, Layer, NetworkBuilder
+from inferometer.models.networks.builder import Layer, NetworkBuilder
 
 __all__ = ["googlenet"]
 
@@ -36,7 +36,7 @@ def googlenet(net: NetworkBuilder) -> Layer:
         x = _inception(net, x, f"inception_{module}", channels)
         if module in _POOL_AFTER:
             x = net.max_pool(x, _POOL_AFTER[module], 3, 2, ceil=True)
-    return net.linear(net.average(x, "pool5/7x7_s1"), "loss3/classifier", CLASSES, output="logits")
+    return net.linear(net.average(x, "pool5/7x7_s1"), "loss3/classifier", net.classes, output="logits")
 
 
 def _inception(

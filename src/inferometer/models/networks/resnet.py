@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from inferometer.models.networks.builder import CLASSES, Layer, NetworkBuilder
+from inferometer.models.networks.builder import Layer, NetworkBuilder
 
 __all__ = ["resnet50", "resnet101", "resnet152"]
 
@@ -47,7 +47,7 @@ def _resnet(net: NetworkBuilder, blocks: tuple[int, int, int, int]) -> Layer:
         for block in range(count):
             stride = 2 if block == 0 and stage > 1 else 1
             x = _bottleneck(net, x, f"layer{stage}.{block}", width, stride, project=block == 0)
-    return net.linear(net.average(x, "avgpool"), "fc", CLASSES, output="logits")
+    return net.linear(net.average(x, "avgpool"), "fc", net.classes, output="logits")
 
 
 def _bottleneck(net: NetworkBuilder, x: Layer, name: str, width: int, stride: int, *, project: bool) -> Layer:

@@ -6,7 +6,7 @@ ICLR 2015, table 1.
 
 from __future__ import annotations
 
-from inferometer.models.networks.builder import CLASSES, Layer, NetworkBuilder
+from inferometer.models.networks.builder import Layer, NetworkBuilder
 
 __all__ = ["vgg16", "vgg19"]
 
@@ -35,4 +35,4 @@ def _vgg(net: NetworkBuilder, convolutions: tuple[int, ...]) -> Layer:
     x = net.flatten(x, "flatten")  # torchvision's adaptive pooling to 7 x 7 does nothing at 224 pixels
     x = net.relu(net.linear(x, "classifier.0", _HIDDEN), "classifier.1")
     x = net.relu(net.linear(x, "classifier.3", _HIDDEN), "classifier.4")  # 2 and 5 are dropout
-    return net.linear(x, "classifier.6", CLASSES, output="logits")
+    return net.linear(x, "classifier.6", net.classes, output="logits")
