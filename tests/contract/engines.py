@@ -217,6 +217,53 @@ class EngineContract:
             assert {layer.precision for layer in layers if layer.macs} == {"fp32"}
         assert all(layer.seconds >= 0 for layer in times)
 
+    def test_inputs_of_every_kind_are_described_and_fed(self, engine: Engine, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 3] a, uint8[N, 3] b, int32[N, 3] c, int64[N, 3] d, bool[N, 3] e, float16[N, 3] h, float s,
+           int64[3] limits, float[M, 2] idle) => (float[N, 3] sum, float[K, 3] odd) {
+            bf = Cast<to = 1>(b)  cf = Cast<to = 1>(c)  df = Cast<to = 1>(d)  ef = Cast<to = 1>(e)
+            hf = Cast<to = 1>(h)  lf = Cast<to = 1>(limits)
+            sum = Sum(a, bf, cf, df, ef, hf, s, lf)  odd = Concat<axis = 0>(a, a)
+        }"""
+        model, path = parser.parse_model(text), tmp_path / "all:kinds.onnx"
+        for info in (*model.graph.input, *model.graph.output):
+            info.name = f"x/{info.name} größe:0"
+        for node in model.graph.node:
+            known = {name[2:-8]: name for name in (f"x/{n} größe:0" for n in "abcdehs")}
+            known |= {name: f"x/{name} größe:0" for name in ("limits", "sum", "odd")}
+            node.input[:] = [known.get(name, name) for name in node.input]
+            node.output[:] = [known.get(name, name) for name in node.output]
+        onnx.save(model, path)
+        kinds = {
+            "a": "float32", "b": "uint8", "c": "int32", "d": "int64", "e": "bool", "h": "float16",
+            "s": "float32", "limits": "int64", "idle": "float32",
+        }  # fmt: skip
+        shapes = {"s": (), "limits": (3,), "idle": (2, 2)}
+        with self.open(engine, path, batch=2) as session:
+            found = [(tensor.name, tensor.shape, tensor.dtype) for tensor in session.inputs]
+            assert found == [
+                (f"x/{name} größe:0", shapes.get(name, (2, 3)), dtype) for name, dtype in kinds.items()
+            ]
+            feeds = {name: np.ones(shape, dtype) for name, shape, dtype in found}
+            result = session.infer(feeds)
+        assert list(result) == ["x/sum größe:0", "x/odd größe:0"]
+        if engine.computes:
+            np.testing.assert_array_equal(result["x/sum größe:0"], np.full((2, 3), 8, np.float32))
+            assert result["x/odd größe:0"].shape == (4, 3)
+
+    def test_the_batch_that_counts_is_that_of_the_first_input_with_two_axes(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[5] limits, float[2, 5] x, float[7, 5] other) => (float[2, 5] y, float[7, 5] z)
+        { y = Add(x, limits)  z = Relu(other) }"""
+        path = tmp_path / "fixed.onnx"
+        onnx.save(parser.parse_model(text), path)
+        with self.open(engine, path, batch=2) as session:
+            assert [tensor.shape for tensor in session.inputs] == [(5,), (2, 5), (7, 5)]
+        with pytest.raises(InferometerError, match="its batch is fixed at 2, asked for 7"):
+            self.open(engine, path, batch=7)
+
     def test_broken_and_missing_files_are_model_errors(
         self, engine: Engine, path: Path, tmp_path: Path
     ) -> None:

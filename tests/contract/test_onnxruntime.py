@@ -14,6 +14,10 @@ from inferometer import registry
 from inferometer.engines import onnxruntime as plugin
 from inferometer.errors import EngineError, InferometerError, ModelError, OutOfMemory, Unsupported
 from tests.contract.engines import EngineContract
+from tests.corpus import inputs, outputs
+from tests.corpus.building import CASES
+
+assert {inputs, outputs}  # which register their models
 
 
 class TestOnnxRuntime(EngineContract):
@@ -132,3 +136,58 @@ class TestOnnxRuntime(EngineContract):
                 found = session.infer({"input": values})
                 assert found["places"].shape == (2, count)
                 np.testing.assert_array_equal(found["doubled"], 2 * values)
+
+    def test_outputs_that_are_no_arrays_are_computed_and_left_out(self, tmp_path: Path) -> None:
+        path = tmp_path / "maps.onnx"
+        path.write_bytes(CASES["scores_as_maps"].build().SerializeToString())
+        with self.open(registry.engine("onnxruntime"), path) as session:
+            assert [tensor.name for tensor in session.outputs] == ["label"]
+            assert session.skipped == {"maps": "it is no array of numbers but seq(map(string,tensor(float)))"}
+            x = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
+            for _ in range(3):
+                found = session.infer({"x": x})
+            assert set(found) == {"label"}
+            assert "ZipMap" in {layer.op for layer in session.executed()}
+            assert "ZipMap" in {layer.op for layer in session.profile()}
+
+    def test_a_model_without_any_array_among_its_outputs_runs(self, tmp_path: Path) -> None:
+        path = tmp_path / "names.onnx"
+        path.write_bytes(CASES["nothing_but_names"].build().SerializeToString())
+        with self.open(registry.engine("onnxruntime"), path) as session:
+            assert session.outputs == ()
+            assert session.infer({"x": np.ones((2, 3), np.float32)}) == {}
+            assert "LabelEncoder" in {layer.op for layer in session.executed()}
+
+    def test_an_unknown_rank_is_no_scalar(self, tmp_path: Path) -> None:
+        unknown = CASES["not_even_the_rank_known"].build()
+        path = tmp_path / "unknown.onnx"
+        path.write_bytes(unknown.SerializeToString())
+        with pytest.raises(Unsupported, match="input 'x' has no known rank: give its shape"):
+            self.open(registry.engine("onnxruntime"), path)
+
+    def test_activations_meet_weights_of_four_bits_unrounded_unless_int8_is_wanted(
+        self, tmp_path: Path
+    ) -> None:
+        # With 32 inputs per scale, as the runtime's own kernel for such weights wants them.
+        packed = helper.make_tensor("q", TensorProto.INT4, [64, 32], [k % 16 - 8 for k in range(64 * 32)])
+        graph = helper.make_graph(
+            [
+                helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=32),
+                helper.make_node("MatMul", ["x", "w"], ["y"]),
+            ],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 64])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 32])],
+            [packed, onnx.numpy_helper.from_array(np.full((2, 32), 0.25, np.float32), "s")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        path = tmp_path / "four.onnx"
+        onnx.save(model, path)
+        x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
+        weights = (np.arange(64 * 32) % 16 - 8).reshape(64, 32) * 0.25
+        worst = {}
+        for precision in ("fp32", "int8"):
+            with registry.engine("onnxruntime").load(path, "cpu", precision, 3, {"threads": 1}) as session:
+                worst[precision] = float(np.abs(session.infer({"x": x})["y"] - x @ weights).max())
+        assert worst["fp32"] < 1e-4
+        assert worst["int8"] > worst["fp32"]

@@ -218,6 +218,39 @@ class TestOpenVino(EngineContract):
         with pytest.raises(Unsupported, match=r"model\.onnx: its batch is fixed at 1, asked for 2"):
             self.open(engine, written(tmp_path, model), batch=2)
 
+    @pytest.mark.parametrize("kind", ["BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E5M2", "UINT32"])
+    def test_weights_that_the_reader_misreads_are_written_for_it_first(
+        self, engine: Engine, tmp_path: Path, kind: str
+    ) -> None:
+        values = [1, 2, 4, 8, 16, 3]
+        graph = helper.make_graph(
+            [helper.make_node("Cast", ["w"], ["f"], to=1), helper.make_node("Mul", ["x", "f"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 6])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 6])],
+            [helper.make_tensor("w", getattr(TensorProto, kind), [6], values)],
+        )  # fmt: skip
+        assert not graph.initializer[0].raw_data
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+        with self.open(engine, written(tmp_path, model), batch=1) as session:
+            found = session.infer({"x": np.ones((1, 6), np.float32)})["y"]
+        np.testing.assert_array_equal(found, np.array([values], np.float32))
+
+    @pytest.mark.parametrize("opset", [9, 11, 12, 13])
+    @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+    def test_softmax_means_what_the_files_opset_says(
+        self, engine: Engine, tmp_path: Path, op: str, opset: int
+    ) -> None:
+        text = f'<ir_version: 7, opset_import: ["" : {opset}]> g (float[N,2,3] x) => (float[N,2,3] y)'
+        model = parser.parse_model(text + f"{{ y = {op}<axis = 1>(x) }}")
+        x = np.random.default_rng(0).standard_normal((4, 2, 3)).astype(np.float32)
+        powers = np.exp(x)
+        wanted = powers / powers.sum(axis=1 if opset >= 13 else (1, 2), keepdims=True)
+        with self.open(engine, written(tmp_path, model), batch=4) as session:
+            found = session.infer({"x": x})["y"]
+        np.testing.assert_allclose(
+            found, np.log(wanted) if op == "LogSoftmax" else wanted, rtol=1e-4, atol=1e-5
+        )
+
     def test_an_unknown_operator_is_unsupported(self, engine: Engine, tmp_path: Path) -> None:
         shape = [TensorProto.FLOAT, ["N", 3]]
         graph = helper.make_graph(

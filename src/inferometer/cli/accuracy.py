@@ -16,8 +16,20 @@ from inferometer.analysis.rows import Summary
 from inferometer.analysis.summary import summarise
 from inferometer.cli.console import print_findings, print_json, print_tables
 from inferometer.cli.judge import setting_for
-from inferometer.cli.options import PREPROCESS_HELP, JsonOption, precisions_of, raise_failure
+from inferometer.cli.options import (
+    PREPROCESS_HELP,
+    DecodeOption,
+    InputOption,
+    JsonOption,
+    LabelOffsetOption,
+    LabelsOption,
+    OutputOption,
+    inputs_of,
+    precisions_of,
+    raise_failure,
+)
 from inferometer.cli.outcome import run_with_progress
+from inferometer.cli.weights import WeightsOption, weights_for
 from inferometer.config import (
     AccuracySection,
     CalibrationSection,
@@ -45,7 +57,7 @@ NAME = "accuracy"
 
 def command(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="ONNX files, float or quantized.")],
-    data: Annotated[Path, typer.Option("--data", help="labels.csv and images, or one folder per class.")],
+    data: Annotated[Path, typer.Option("--data", help="Labelled images: a folder, a zip or a tar.")],
     preprocess: Annotated[str | None, typer.Option("--preprocess", help=PREPROCESS_HELP)] = None,
     engine: Annotated[str, typer.Option("--engine")] = "onnxruntime",
     precision: Annotated[
@@ -56,20 +68,35 @@ def command(
     layers: Annotated[
         bool, typer.Option("--layers", help="Show where in the quantized files noise arises.")
     ] = False,
+    decode: DecodeOption = None,
+    output: OutputOption = None,
+    labels: LabelsOption = None,
+    label_offset: LabelOffsetOption = None,
+    inputs: InputOption = None,
+    weights: WeightsOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Score models on the same images.
 
     Top-1, top-5 and paired differences; images that served a calibration are left out.
     """
-    study = _study(models, data, preprocess, engine, precisions_of(precision) if precision else None, images)
+    words = {
+        "preprocess": preprocess,
+        "decode": decode,
+        "output": output,
+        "label_offset": label_offset,
+        "inputs": inputs_of(inputs, None),
+    }
+    wanted = precisions_of(precision) if precision else None
+    source = {"data": str(data), "labels": str(labels) if labels else None}
+    study = _study(models, source, words, engine, wanted, images, weights_for(models, weights))
     with tempfile.TemporaryDirectory(prefix="inferometer-accuracy-") as scratch:
         folder = out or Path(scratch)
         paths = dict(zip(_labels(models), models, strict=True))
         records = _in_order(run_with_progress(study, folder, quiet=True).records, list(paths))
         raise_failure(records)
         summary = summarise(records, partial(read_per_image, folder), all_pairs=True)
-        noise = _noise(models, data, preprocess, engine) if layers else []
+        noise = _noise(models, data, labels, study.models[0], engine) if layers else []
         if as_json:
             found = _document(summary, records, paths)
             print_json({**found, "layers": [vars(one) for one in noise]} if layers else found)
@@ -91,7 +118,9 @@ class _Noise:
     unmatched: list[str]
 
 
-def _noise(models: list[str], data: Path, preprocess: str | None, engine: str) -> list[_Noise]:
+def _noise(
+    models: list[str], data: Path, labels: Path | None, entry: ModelEntry, engine: str
+) -> list[_Noise]:
     """Of each quantized file against the first float one."""
     files = [Path(model) for model in models if Path(model).exists()]
     summaries = {file: describe(file) for file in files}
@@ -105,7 +134,7 @@ def _noise(models: list[str], data: Path, preprocess: str | None, engine: str) -
         other = load_model(file)
         note = calibration_of(other)
         batch = summaries[exact].batch or summaries[file].batch
-        with setting_for(prepared, engine, data, preprocess, fixed_batch=batch) as setting:
+        with setting_for(summaries[exact], engine, data, entry, labels=labels, fixed_batch=batch) as setting:
             report = layer_noise(prepared, other, setting, note.image_hashes if note else ())
         rows, unmatched = sqnr_rows(report), list(report.unmatched)
         found.append(_Noise(str(exact), str(file), report.images, report.logits.db, rows, unmatched))
@@ -121,11 +150,12 @@ def _noise_table(noise: _Noise) -> Table:
 
 def _study(
     models: list[str],
-    data: Path,
-    preprocess: str | None,
+    source: Mapping[str, str | None],
+    words: Mapping[str, object],
     engine: str,
     precisions: tuple[Precision, ...] | None,
     images: int | None,
+    weights: Mapping[str, str],
 ) -> Study:
     def own(model: str) -> tuple[Precision, ...]:
         if model in networks.names() and not Path(model).exists():
@@ -133,7 +163,13 @@ def _study(
         return ("int8",) if describe(Path(model)).is_quantized else ("fp32",)
 
     entries = [
-        ModelEntry(model=model, name=label, preprocess=preprocess, precisions=precisions or own(model))
+        {
+            "model": model,
+            "name": label,
+            "weights": weights.get(model),
+            "precisions": precisions or own(model),
+            **words,
+        }
         for model, label in zip(models, _labels(models), strict=True)
     ]
     return parse(
@@ -144,8 +180,10 @@ def _study(
             "engines": [EngineEntry(engine=engine)],
             "precisions": ["fp32"],
             "kinds": [],
-            "accuracy": AccuracySection(data=str(data)).model_copy(update={"images": images}).model_dump(),
-            "calibration": CalibrationSection(data=str(data))
+            "accuracy": AccuracySection.model_validate(source)
+            .model_copy(update={"images": images})
+            .model_dump(),
+            "calibration": CalibrationSection.model_validate(source)
             if precisions and "int8" in precisions
             else None,
         },

@@ -9,16 +9,30 @@ from typing import Annotated
 import typer
 
 from inferometer.cli.console import note, print_findings, print_json, print_tables
-from inferometer.cli.options import PREPROCESS_HELP, JsonOption, batches_of, exit_code_of, precisions_of
+from inferometer.cli.options import (
+    PREPROCESS_HELP,
+    DecodeOption,
+    InputOption,
+    InputShapeOption,
+    JsonOption,
+    LabelOffsetOption,
+    LabelsOption,
+    OutputOption,
+    batches_of,
+    exit_code_of,
+    inputs_of,
+    precisions_of,
+)
 from inferometer.cli.outcome import run_with_progress, summary_of
+from inferometer.cli.weights import WeightsOption, weights_for
 from inferometer.config import (
     AccuracySection,
     CalibrationSection,
     EngineEntry,
-    ModelEntry,
     Study,
     parse,
 )
+from inferometer.errors import ConfigError
 from inferometer.records import Record
 from inferometer.report.tables import result_tables
 
@@ -51,6 +65,13 @@ def command(
     preprocess: Annotated[
         str | None, typer.Option("--preprocess", help=f"{PREPROCESS_HELP} Wanted with --data.")
     ] = None,
+    decode: DecodeOption = None,
+    output: OutputOption = None,
+    labels: LabelsOption = None,
+    label_offset: LabelOffsetOption = None,
+    inputs: InputOption = None,
+    input_shapes: InputShapeOption = None,
+    weights: WeightsOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -58,18 +79,31 @@ def command(
 
     Throughput by batch, and latency. INT8 without --data is calibrated on synthetic input: for speed alone.
     """
+    if labels is not None and data is None:
+        raise ConfigError("bench: --labels names the labels of images: give --data DIR too")
+    images = {"data": str(data), "labels": str(labels) if labels else None}
     study = parse(
         Study,
         {
             "name": "bench",
-            "models": [ModelEntry(model=model, preprocess=preprocess)],
+            "models": [
+                {
+                    "model": model,
+                    "weights": weights_for([model], weights).get(model),
+                    "preprocess": preprocess,
+                    "decode": decode,
+                    "output": output,
+                    "label_offset": label_offset,
+                    "inputs": inputs_of(inputs, input_shapes),
+                }
+            ],
             "engines": [EngineEntry(engine=engine, device=device)],
             "precisions": precisions_of(precision),
             "batches": batches_of(batch),
             "repeats": repeats,
             "measure": {"max_s": seconds, "warmup_max_s": seconds},
-            "calibration": CalibrationSection(data=str(data)) if data else None,
-            "accuracy": AccuracySection(data=str(data)) if data else None,
+            "calibration": CalibrationSection.model_validate(images) if data else None,
+            "accuracy": AccuracySection.model_validate(images) if data else None,
         },
         "bench",
     )

@@ -17,13 +17,20 @@ from inferometer.cli.console import note, print_json, print_line
 from inferometer.cli.judge import Judgement, Judging, judge, setting_for
 from inferometer.cli.options import (
     PREPROCESS_HELP,
+    DecodeOption,
+    InputOption,
     JsonOption,
+    LabelOffsetOption,
+    LabelsOption,
+    OutputOption,
     bytes_of,
     fraction_of,
+    inputs_of,
     raise_failure,
     refuse_overwriting,
 )
 from inferometer.cli.outcome import run_with_progress
+from inferometer.cli.weights import WeightsOption, with_weights
 from inferometer.config import CalibrationSection, EngineEntry, ModelEntry, Study, parse
 from inferometer.contracts import QdqScheme
 from inferometer.errors import CalibrationError, ConfigError, EngineError, MissingExtra
@@ -44,7 +51,10 @@ NAME = "calibrate"
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="An FP32 ONNX file.")],
+    context: typer.Context,
+    model: Annotated[
+        Path, typer.Argument(help="An FP32 ONNX file, or a built-in network with --weights FILE.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="The QDQ file; its table lies beside it.")],
     data: Annotated[Path | None, typer.Option("--data", help="Images; labels are used to measure.")] = None,
     preprocess: Annotated[str | None, typer.Option("--preprocess", help=PREPROCESS_HELP)] = None,
@@ -75,6 +85,12 @@ def command(
     ] = False,
     memory: Annotated[str, typer.Option("--memory", help="For activations and images.")] = "256MB",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Orders the images.")] = 0,
+    decode: DecodeOption = None,
+    output: OutputOption = None,
+    labels: LabelsOption = None,
+    label_offset: LabelOffsetOption = None,
+    inputs: InputOption = None,
+    weights: WeightsOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Quantize an FP32 model to INT8.
@@ -87,14 +103,33 @@ def command(
     wanted = Judging(layers, allowed, bias_correction)
     given = {"images": images, "split": split, "method": method, "percentile": percentile}
     chosen = {name: value for name, value in given.items() if value is not None}
-    _check(model, data, table, wanted, chosen)
+    _check(model, data, table, wanted, chosen, weights)
+    if labels is not None and data is None:
+        raise ConfigError("calibrate: --labels names the labels of images: give --data DIR too")
     if not out.name:
         raise ConfigError(f"calibrate: --out {str(out)!r} names no file")
     written = _Written(out, cache, wanted)
-    refuse_overwriting(written.by_option(), [path for path in (model, data) if path is not None])
+    refuse_overwriting(
+        written.by_option(), [path for path in (model, data, labels, weights) if path is not None]
+    )
     if table is not None:  # whose copy beside the model may be itself
         refuse_overwriting({"--out": out, "--cache": cache}, [table])
     memory_bytes = bytes_of(memory, "--memory")
+    trained = with_weights(str(model), weights, context)
+    if trained is not None:
+        model, preprocess = trained.file, preprocess or trained.preprocess
+    entry = parse(
+        ModelEntry,
+        {
+            "model": str(model),
+            "preprocess": preprocess,
+            "decode": decode,
+            "output": output,
+            "label_offset": label_offset,
+            "inputs": inputs_of(inputs, None),
+        },
+        "calibrate",
+    )
     scheme = _scheme(engine)
     summary = describe(model)
     if summary.is_quantized:
@@ -103,17 +138,16 @@ def command(
     if table is not None:
         ranges = _read(table, model, summary.sha256 or "")
     else:
-        section = parse(
-            CalibrationSection, {**chosen, "data": str(data), "memory_bytes": memory_bytes}, "calibrate"
-        )
-        ranges, info = _choose(model, preprocess, section, _runner(engine, "fp32"), seed)
+        source = {"data": str(data), "labels": str(labels) if labels else None}
+        section = parse(CalibrationSection, {**chosen, **source, "memory_bytes": memory_bytes}, "calibrate")
+        ranges, info = _choose(entry, section, _runner(engine, "fp32"), seed)
     ranges.check_model(summary.sha256 or "")
     prepared = prepare(load_model(model))
     judgement = None
     if wanted.wanted and data is not None:
         runs, batch = _runner(engine, "int8"), summary.batch
         with setting_for(
-            prepared, runs, data, preprocess, seed=seed, memory_bytes=memory_bytes, fixed_batch=batch
+            summary, runs, data, entry, labels=labels, seed=seed, memory_bytes=memory_bytes, fixed_batch=batch
         ) as setting:
             quantized, judgement = judge(wanted, prepared, ranges, scheme, setting)
     else:
@@ -239,7 +273,12 @@ class _Result:
 
 
 def _check(
-    model: Path, data: Path | None, table: Path | None, wanted: Judging, chosen: Mapping[str, object]
+    model: Path,
+    data: Path | None,
+    table: Path | None,
+    wanted: Judging,
+    chosen: Mapping[str, object],
+    weights: Path | None,
 ) -> None:
     if data is None and table is None:
         raise ConfigError("calibrate: give either --data DIR (images) or --table FILE (ranges chosen before)")
@@ -253,9 +292,10 @@ def _check(
         )
     if wanted.wanted and data is None:
         raise ConfigError("calibrate: --layers, --max-drop and --bias-correction measure: give --data DIR")
-    if str(model) in networks.names() and not model.exists():
+    if weights is None and str(model) in networks.names() and not model.exists():
         raise ConfigError(
-            f"calibrate: wants an ONNX file; write one with: inferometer models export {model} FILE"
+            f"calibrate: {model} has random weights, whose INT8 means nothing: give --weights FILE, or an "
+            f"ONNX file (inferometer models export {model} FILE)"
         )
 
 
@@ -300,12 +340,12 @@ def _stages(info: CalibrationInfo | None) -> str:
 
 
 def _choose(
-    model: Path, preprocess: str | None, section: CalibrationSection, engine: str, seed: int
+    entry: ModelEntry, section: CalibrationSection, engine: str, seed: int
 ) -> tuple[CalibrationTable, CalibrationInfo | None]:
     """A study of one calibration trial, in a folder that is thrown away."""
     study = Study(
         name="calibrate",
-        models=(ModelEntry(model=str(model), preprocess=preprocess, calibration=section),),
+        models=(entry.model_copy(update={"calibration": section}),),
         engines=(EngineEntry(engine=engine),),
         precisions=("int8",),
         kinds=(),
@@ -316,5 +356,5 @@ def _choose(
         raise_failure(records)
         sidecar = sidecar_of(records[0], ".table.json")
         if sidecar is None:
-            raise CalibrationError(f"{model}: the calibration left no table")
+            raise CalibrationError(f"{entry.model}: the calibration left no table")
         return CalibrationTable.load(Path(folder) / sidecar.path), records[0].calibration

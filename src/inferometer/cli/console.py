@@ -29,6 +29,7 @@ __all__ = [
     "print_findings",
     "print_json",
     "print_line",
+    "print_sentences",
     "print_tables",
     "stage_progress",
     "study_progress",
@@ -80,6 +81,12 @@ def print_findings(summary: Summary) -> None:
         sentences.append(f"{plural(len(rest), 'more finding')} on the report's page.")
     where = f" on {summary.machines[0].title}" if len(summary.machines) == 1 else ""
     _print_list(console, width, f"What was found{where}", sentences)
+
+
+def print_sentences(title: str, sentences: Sequence[str]) -> None:
+    """Sentences under a title; nothing when there are none."""
+    console, width = _output()
+    _print_list(console, width, title, sentences)
 
 
 def _output() -> tuple[Console, int | None]:

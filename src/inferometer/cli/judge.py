@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,19 @@ from onnx import ModelProto
 from inferometer import registry
 from inferometer.analysis.wording import percent, plural, points
 from inferometer.cli.console import print_line, print_tables, stage_progress
-from inferometer.config import CALIBRATION_MEMORY_BYTES
+from inferometer.config import CALIBRATION_MEMORY_BYTES, ModelEntry
 from inferometer.contracts import QdqScheme
-from inferometer.data.imageset import open_set
+from inferometer.data.imageset import check_labels, open_set
 from inferometer.data.preprocess import load as load_preprocessing
-from inferometer.errors import ConfigError
+from inferometer.errors import ConfigError, ModelError
+from inferometer.models.roles import class_output
+from inferometer.models.summary import ModelSummary
 from inferometer.quantize.sensitivity import LayerDamage, damage_rows
 from inferometer.quantize.sqnr import SqnrReport, sqnr_rows
 from inferometer.quantize.table import CalibrationTable
 from inferometer.report.layers import LayerRow, layers_table
 from inferometer.study.workbench import Budget, Setting, Workbench
+from inferometer.trials.images import image_input_of
 
 _SHOWN = 20  # layers on the terminal: the rest does little damage, and is in the files
 
@@ -126,11 +129,12 @@ class Judgement:
 
 @contextmanager
 def setting_for(
-    prepared: ModelProto,
+    summary: ModelSummary,
     engine: str,
     data: Path,
-    preprocess: str | None,
+    entry: ModelEntry,
     *,
+    labels: Path | None = None,
     seed: int = 0,
     memory_bytes: int = CALIBRATION_MEMORY_BYTES,
     fixed_batch: int | None,
@@ -140,16 +144,22 @@ def setting_for(
     Raises:
         InferometerError: Images, preprocessing or the engine are not fit for the model.
     """
-    if preprocess is None:
+    if entry.preprocess is None:
         raise ConfigError("measuring needs --preprocess: how the images become the model's input")
-    sides = prepared.graph.input[0].type.tensor_type.shape.dim
-    shape = [side.dim_value if side.HasField("dim_value") else None for side in sides]
+    how = load_preprocessing(entry.preprocess, entry.decode)
+    images = open_set(data, labels)
+    with suppress(ModelError):  # of what is no classifier noise can be measured
+        scored = class_output(summary.outputs, entry.output)
+        if scored.classes is not None:
+            check_labels(images, scored.classes, entry.model, entry.label_offset)
     with tempfile.TemporaryDirectory(prefix="inferometer-variants-") as folder, stage_progress() as say:
         yield Setting(
             engine=registry.engine(engine),
             options={},
-            images=open_set(data),
-            preprocessing=load_preprocessing(preprocess).for_input(shape),
+            images=images,
+            taken=image_input_of(summary.inputs, how, entry.inputs, summary.path or "the model"),
+            output=entry.output,
+            label_offset=entry.label_offset or 0,
             seed=seed,
             memory_bytes=memory_bytes,
             fixed_batch=fixed_batch,

@@ -19,6 +19,7 @@ from inferometer.cli import (
     bench,
     calibrate,
     demo,
+    doctor,
     inventory,
     models,
     published,
@@ -43,7 +44,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, run, bench, calibrate, accuracy, report):
+for verb in (demo, run, bench, calibrate, accuracy, doctor, report):
     app.command(name=verb.NAME)(verb.command)
 app.add_typer(models.app, name="models")
 for fact in (inventory, published):

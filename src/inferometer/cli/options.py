@@ -16,12 +16,20 @@ from inferometer.records import Precision, Record
 
 __all__ = [
     "FAILED_TRIALS",
+    "LABELS_HELP",
     "PREPROCESS_HELP",
+    "DecodeOption",
+    "InputOption",
+    "InputShapeOption",
     "JsonOption",
+    "LabelOffsetOption",
+    "LabelsOption",
+    "OutputOption",
     "batches_of",
     "bytes_of",
     "exit_code_of",
     "fraction_of",
+    "inputs_of",
     "precisions_of",
     "raise_failure",
     "refuse_overwriting",
@@ -29,11 +37,77 @@ __all__ = [
 
 FAILED_TRIALS = 9
 
+LABELS_HELP = "A file of labels, where it is not found with the images."
+
 PREPROCESS_HELP = f"{', '.join(sorted(PRESETS))}, or a YAML file."
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")
 ]
+
+
+DecodeOption = Annotated[
+    str | None,
+    typer.Option("--decode", help="exact (the default), or scaled: JPEGs reduced while they are decoded."),
+]
+OutputOption = Annotated[
+    str | None, typer.Option("--output", help="The output that holds the class scores, where several could.")
+]
+LabelsOption = Annotated[Path | None, typer.Option("--labels", help=LABELS_HELP)]
+LabelOffsetOption = Annotated[
+    int | None,
+    typer.Option("--label-offset", help="Added to labels: 1 if the model's class 0 is the background."),
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=VALUE|NAME=LO:HI",
+        help="What an input holds where no image is fed. Repeatable.",
+    ),
+]
+InputShapeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape", metavar="NAME=AxBxC", help="Sizes left open, without the batch. Repeatable."
+    ),
+]
+
+
+def inputs_of(ranges: Sequence[str] | None, shapes: Sequence[str] | None) -> dict[str, dict[str, object]]:
+    """``--input`` and ``--input-shape`` as the study file's ``inputs``.
+
+    Raises:
+        ConfigError: One is not of its form, or an input stands twice.
+    """
+    found: dict[str, dict[str, object]] = {}
+    for option, key, texts, read in (
+        ("--input", "range", ranges, _range),
+        ("--input-shape", "shape", shapes, _shape),
+    ):
+        for text in texts or ():
+            name, equals, value = text.rpartition("=")
+            if not equals or not name:
+                raise ConfigError(f"{option} {text!r}: wants the input's name, = and a value")
+            if key in found.setdefault(name, {}):
+                raise ConfigError(f"{option}: the input {name!r} stands twice")
+            found[name][key] = read(value, f"{option} {text!r}")
+    return found
+
+
+def _range(text: str, where: str) -> tuple[float, float]:
+    low, _, high = text.partition(":")
+    try:
+        return float(low), float(high or low)
+    except ValueError as error:
+        raise ConfigError(f"{where}: wants a number, or two as in 0:255") from error
+
+
+def _shape(text: str, where: str) -> tuple[int, ...]:
+    sides = text.split("x")
+    if not all(side.isdecimal() and int(side) > 0 for side in sides):
+        raise ConfigError(f"{where}: wants whole numbers from 1, such as 3x224x224")
+    return tuple(int(side) for side in sides)
 
 
 def precisions_of(text: str) -> tuple[Precision, ...]:

@@ -18,6 +18,7 @@ from inferometer import __version__
 from inferometer.contracts import Device, ExecutedLayer, Feeds, LayerTime, QdqScheme, Session, TensorInfo
 from inferometer.errors import EngineError, ModelError, Unsupported, nearest
 from inferometer.models.inspection import describe
+from inferometer.models.shapes import batch_position
 from inferometer.records import Precision
 
 __all__ = ["NullEngine"]
@@ -60,19 +61,23 @@ class NullSession(Session):
         """Read the shapes of ``model``; a symbolic first dimension becomes ``batch``."""
         summary = describe(model)
 
+        position = batch_position([tensor.shape for tensor in summary.inputs])
+        shape = None if position is None else summary.inputs[position].shape
+        if shape and isinstance(shape[0], int) and shape[0] != batch:
+            raise ModelError(f"{model}: its batch is fixed at {shape[0]}, asked for {batch}")
+        for tensor in summary.inputs:
+            if tensor.shape is None or tensor.dtype in (None, "object"):
+                raise ModelError(f"{model}: input {tensor.name!r} is no array of numbers of known rank")
+        leading = {tensor.shape[0] for tensor in summary.inputs if tensor.shape}
+
         def info(tensor: Any) -> TensorInfo:
-            if tensor.shape is None or tensor.dtype is None:
-                raise ModelError(f"{model}: {tensor.name!r} is no tensor of known rank")
-            if not tensor.shape:
-                return TensorInfo(tensor.name, (), tensor.dtype)
-            first = tensor.shape[0]
-            if isinstance(first, int) and first != batch:
-                raise ModelError(f"{model}: its batch is fixed at {first}, asked for {batch}")
-            rest = [size if isinstance(size, int) else None for size in tensor.shape[1:]]
-            return TensorInfo(tensor.name, (batch, *rest), tensor.dtype)
+            sides = [size if isinstance(size, int) else None for size in tensor.shape or ()]
+            if sides and sides[0] is None and tensor.shape[0] in leading:
+                sides[0] = batch
+            return TensorInfo(tensor.name, tuple(sides), tensor.dtype)
 
         self.inputs = tuple(info(tensor) for tensor in summary.inputs)
-        self.outputs = tuple(info(tensor) for tensor in summary.outputs)
+        self.outputs = tuple(info(one) for one in summary.outputs if one.dtype not in (None, "object"))
 
     def _prepare(self, slot: int, feeds: Feeds) -> None:
         """Nothing to place."""

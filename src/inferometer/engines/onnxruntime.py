@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,14 +16,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as vendor
 
 from inferometer.contracts import Device, ExecutedLayer, Feeds, LayerTime, QdqScheme, Session, TensorInfo
 from inferometer.engines import schemes
+from inferometer.engines.onnxruntime_layers import executed_layer, layer_name
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.cpu import cpu_facts
 from inferometer.errors import EngineError, ModelError, OutOfMemory, Unsupported, nearest
+from inferometer.models.shapes import batch_position, dimensions
 from inferometer.records import Precision
 
 __all__ = ["OnnxRuntimeEngine"]
@@ -41,17 +43,10 @@ _PRECISIONS: dict[Precision, str | None] = {
 # Source: the tensor type strings of ONNX Runtime's NodeArg.type, and NumPy's names of the same types.
 _DTYPES = {
     "tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64",
-    "tensor(uint8)": "uint8", "tensor(int8)": "int8", "tensor(int32)": "int32",
-    "tensor(int64)": "int64", "tensor(bool)": "bool",
+    "tensor(uint8)": "uint8", "tensor(int8)": "int8", "tensor(uint16)": "uint16",
+    "tensor(int16)": "int16", "tensor(uint32)": "uint32", "tensor(int32)": "int32",
+    "tensor(uint64)": "uint64", "tensor(int64)": "int64", "tensor(bool)": "bool",
 }  # fmt: skip
-
-# Operators that multiply and accumulate; of the others only the time counts.
-_MAC_OPS = {
-    "Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "ConvTranspose",
-    "QLinearConv", "QGemm", "QLinearMatMul", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat",
-    "DynamicQuantizeMatMul",
-}  # fmt: skip
-
 
 _MAX_THREADS = 4096
 
@@ -91,7 +86,7 @@ class OnnxRuntimeEngine:
         if reason is not None:
             raise Unsupported(f"onnxruntime on {device} cannot run {precision}: {reason}")
         threads, in_flight = _number(options, "threads", usable_cores()), _number(options, "in_flight", 1)
-        return OnnxRuntimeSession(model, batch, threads, in_flight)
+        return OnnxRuntimeSession(model, batch, threads, in_flight, exact=precision != "int8")
 
 
 def _number(options: Mapping[str, Any], name: str, default: int) -> int:
@@ -102,22 +97,39 @@ def _number(options: Mapping[str, Any], name: str, default: int) -> int:
 
 
 class OnnxRuntimeSession(Session):
-    """One ``InferenceSession``; calls are synchronous, in the thread that submits them."""
+    """One ``InferenceSession``; calls are synchronous, in the thread that submits them.
 
-    def __init__(self, model: Path, batch: int, threads: int, in_flight: int = 1) -> None:
-        """Load ``model``; ``threads`` compute, shared by ``in_flight`` requests."""
-        self._model, self._threads, self._batch = model, threads, batch
+    Outputs that are no arrays of numbers (strings, maps, sequences) are computed in each call as well, but
+    not handed out: ``skipped`` says why, by name.
+    """
+
+    def __init__(
+        self, model: Path, batch: int, threads: int, in_flight: int = 1, *, exact: bool = False
+    ) -> None:
+        """Load ``model``; ``threads`` compute, shared by ``in_flight`` requests.
+
+        ``exact``: activations that meet weights of a few bits are not rounded to 8 bits.
+        """
+        self._model, self._threads, self._batch, self._exact = model, threads, batch, exact
         self.in_flight = in_flight
-        options = _options(max(1, threads // in_flight))
+        options = _options(max(1, threads // in_flight), exact)
         if in_flight > 1:
             # Threads that wait by spinning would keep the cores from the callers.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = _open(model, options)
-        self.inputs = tuple(_info(node, batch, model) for node in self._session.get_inputs())
-        self.outputs = tuple(_info(node, batch, None) for node in self._session.get_outputs())
+        self.inputs = _inputs(self._session.get_inputs(), batch, model)
+        results = self._session.get_outputs()
+        leading = {node.shape[0] for node in self._session.get_inputs() if node.shape}
+        self.outputs = tuple(_info(node, batch, leading) for node in results if node.type in _DTYPES)
+        self.skipped = {
+            node.name: f"it is no array of numbers but {node.type}"
+            for node in results
+            if node.type not in _DTYPES
+        }
         settled = _settled(self._session)
-        self._slots = [_Slot(self._session, self.outputs, settled) for _ in range(in_flight)]
-        self._names = [tensor.name for tensor in self.outputs]
+        self._names = [node.name for node in results]
+        usable = frozenset(tensor.name for tensor in self.outputs)
+        self._slots = [_Slot(self._session, self._names, usable, settled) for _ in range(in_flight)]
 
     @property
     def raw(self) -> onnxruntime.InferenceSession:
@@ -153,7 +165,7 @@ class OnnxRuntimeSession(Session):
         from the profile, blocked channels are padded, and the MACs follow from both shapes. Which
         precision runs depends on neither.
         """
-        return tuple(_executed(event) for event in self._events(packed=False)[0])
+        return tuple(executed_layer(event) for event in self._events(packed=False)[0])
 
     def profile(self) -> tuple[LayerTime, ...]:
         """Seconds per kernel, in a session of its own.
@@ -164,7 +176,7 @@ class OnnxRuntimeSession(Session):
         ops: dict[str, str] = {}
         for call in self._events(calls=4, enough_s=0.5)[1:]:
             for event in call:
-                name = _layer_name(event)
+                name = layer_name(event)
                 times.setdefault(name, []).append(event["dur"] * 1e-6)  # the trace is in microseconds
                 ops[name] = event["args"]["op_name"]
         return tuple(LayerTime(name, ops[name], float(np.median(all_s))) for name, all_s in times.items())
@@ -179,7 +191,7 @@ class OnnxRuntimeSession(Session):
     ) -> list[list[dict[str, Any]]]:
         """Kernel events by call, of a new session: ``calls`` calls, the third and later in ``enough_s``."""
         with tempfile.TemporaryDirectory(prefix="inferometer-profile-") as folder:
-            options = _options(self._threads)
+            options = _options(self._threads, self._exact)
             options.enable_profiling = True
             options.add_session_config_entry("session.disable_prepacking", "0" if packed else "1")
             options.profile_file_prefix = str(Path(folder) / "trace")
@@ -205,10 +217,13 @@ class _Slot:
     """
 
     def __init__(
-        self, session: onnxruntime.InferenceSession, outputs: Sequence[TensorInfo], settled: Collection[str]
+        self,
+        session: onnxruntime.InferenceSession,
+        names: Sequence[str],
+        usable: Collection[str],
+        settled: Collection[str],
     ) -> None:
-        self._session, self._settled = session, settled
-        self._names = [tensor.name for tensor in outputs]
+        self._session, self._names, self._usable, self._settled = session, names, usable, settled
         self._binding = session.io_binding()
         self._places: dict[str, npt.NDArray[Any]] = {}
         self.feeds: Feeds = {}
@@ -229,12 +244,13 @@ class _Slot:
                     self._place(name, value.numpy())
 
     def outputs(self) -> dict[str, npt.NDArray[Any]]:
-        if len(self._places) == len(self._names):
+        if len(self._places) == len(self._usable):
             return dict(self._places)
         values = self._binding.get_outputs()
         return {
             name: self._places[name] if name in self._places else value.numpy()
             for name, value in zip(self._names, values, strict=True)
+            if name in self._usable
         }
 
     def _place(self, name: str, values: npt.NDArray[Any]) -> None:
@@ -279,11 +295,13 @@ def _mapped(error: BaseException, model: Path) -> EngineError | ModelError:
     return EngineError(f"{model}: onnxruntime failed: {short}")
 
 
-def _options(threads: int) -> onnxruntime.SessionOptions:
+def _options(threads: int, exact: bool) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    # Source: onnxruntime_session_options_config_keys.h: 1 is float32, 4 (its default) rounds inputs to int8.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1" if exact else "4")
     options.log_severity_level = 4  # errors arrive as exceptions; the log would only repeat them
     return options
 
@@ -300,78 +318,61 @@ def _open(
         )
 
 
-def _info(node: Any, batch: int, checked: Path | None) -> TensorInfo:
-    """A vendor's NodeArg; for inputs (``checked``) the first dimension must be free or ``batch``."""
-    shape = [size if isinstance(size, int) else None for size in node.shape]
-    if checked is not None and shape and shape[0] is not None and shape[0] != batch:
-        raise Unsupported(f"{checked}: its batch is fixed at {shape[0]}, asked for {batch}")
-    if shape and shape[0] is None:
+def _inputs(nodes: Sequence[Any], batch: int, model: Path) -> tuple[TensorInfo, ...]:
+    """The inputs, of the vendor's NodeArgs; the batch must be open or ``batch``."""
+    for node in nodes:
+        if node.type not in _DTYPES:
+            raise Unsupported(f"{model}: input {node.name!r} {_kind(node.type)}")
+        if any(isinstance(size, int) and size < 0 for size in node.shape[1:]):
+            raise Unsupported(f"{model}: input {node.name!r} has a negative length in {node.shape}")
+    if any(not node.shape for node in nodes):
+        _refuse_unknown_ranks(nodes, model)
+    position = batch_position([node.shape for node in nodes])
+    if position is not None and isinstance(nodes[position].shape[0], int):
+        fixed = nodes[position].shape[0]
+        if fixed != batch and fixed != -1:
+            raise Unsupported(f"{model}: its batch is fixed at {fixed}, asked for {batch}")
+    return tuple(_info(node, batch, {node.shape[0] if node.shape else None}) for node in nodes)
+
+
+def _kind(text: str) -> str:
+    """What an input is that no array of numbers can be fed to."""
+    if text == "tensor(string)":
+        return "holds strings, which nothing here can feed: give a model that takes arrays of numbers"
+    for start, kind in (("seq", "a sequence"), ("map", "a map"), ("optional", "optional")):
+        if text.startswith(start):
+            return (
+                f"is {kind} ({text}), which nothing here can feed: give a model that takes arrays of numbers"
+            )
+    return f"has the type {text}, which cannot be fed here"
+
+
+def _refuse_unknown_ranks(nodes: Sequence[Any], model: Path) -> None:
+    """The runtime shows an unknown rank as it does a scalar; only the file tells them apart."""
+    described = {info.name: info for info in onnx.load(str(model), load_external_data=False).graph.input}
+    for node in nodes:
+        if not node.shape and node.name in described and dimensions(described[node.name]) is None:
+            raise Unsupported(f"{model}: input {node.name!r} has no known rank: give its shape")
+
+
+def _info(node: Any, batch: int, leading: Collection[object]) -> TensorInfo:
+    """A vendor's NodeArg; a first dimension that is open and among ``leading`` is the batch."""
+    shape = [size if isinstance(size, int) and size >= 0 else None for size in node.shape]
+    if shape and shape[0] is None and node.shape[0] in leading:
         shape[0] = batch
-    if node.type not in _DTYPES:
-        raise Unsupported(f"tensor {node.name!r} has the type {node.type}, which cannot be fed here")
     return TensorInfo(node.name, tuple(shape), _DTYPES[node.type])
 
 
 def _settled(session: onnxruntime.InferenceSession) -> frozenset[str]:
-    """The outputs whose shape follows from the inputs' shapes alone, by the runtime's own inference."""
+    """The outputs whose shape follows from the inputs' shapes alone, by the runtime's own inference.
+
+    One without axes is left out: its rank may be unknown.
+    """
     known = {size for node in session.get_inputs() for size in node.shape if isinstance(size, str)}
     return frozenset(
         node.name
         for node in session.get_outputs()
-        if all(isinstance(size, int) or size in known for size in node.shape)
+        if node.type in _DTYPES
+        and node.shape
+        and all((isinstance(size, int) and size >= 0) or size in known for size in node.shape)
     )
-
-
-def _layer_name(event: Mapping[str, Any]) -> str:
-    return str(event["name"]).removesuffix("_kernel_time")
-
-
-def _executed(event: Mapping[str, Any]) -> ExecutedLayer:
-    arguments = event["args"]
-    inputs = [_typed_shape(item) for item in arguments["input_type_shape"]]
-    outputs = [_typed_shape(item) for item in arguments["output_type_shape"]]
-    op = arguments["op_name"]
-    dtypes = [dtype for dtype, _ in inputs]
-    integer = any(dtype in ("uint8", "int8") for dtype in dtypes) and op not in (
-        "DequantizeLinear",
-        "QuantizeLinear",
-    )
-    precision = (
-        "int8" if integer else {"float": "fp32", "float16": "fp16"}.get(dtypes[0] if dtypes else "", "other")
-    )
-    return ExecutedLayer(
-        _layer_name(event),
-        op,
-        precision,
-        _macs(op, inputs, outputs),
-        int(arguments.get("output_size", 0)) or None,
-    )
-
-
-def _typed_shape(item: Mapping[str, Sequence[int]]) -> tuple[str, tuple[int, ...]]:
-    dtype, shape = next(iter(item.items()))
-    return dtype, tuple(shape)
-
-
-def _macs(
-    op: str,
-    inputs: Sequence[tuple[str, tuple[int, ...]]],
-    outputs: Sequence[tuple[str, tuple[int, ...]]],
-) -> int | None:
-    """Multiply-accumulates of one kernel call: outputs times the length of each dot product."""
-    if op not in _MAC_OPS:
-        return 0  # exactly: this kernel multiplies and accumulates nothing that counts as a MAC
-    matrices = [shape for _, shape in inputs if len(shape) >= 2]
-    if not matrices or not outputs:
-        return None
-    first, result = matrices[0], outputs[0][1]
-    if "Conv" not in op:
-        depth = (
-            math.prod(first) // result[0] if "Gemm" in op else first[-1]
-        )  # Gemm may transpose its first input
-        return math.prod(result) * depth
-    if len(matrices) < 2:
-        return None
-    if op == "ConvTranspose":
-        return math.prod(first) * math.prod(matrices[1][1:])
-    return math.prod(result) * math.prod(matrices[1][1:])

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,13 +18,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from onnx import ModelProto
 
 from inferometer.contracts import Device, ExecutedLayer, Feeds, LayerTime, QdqScheme, Session, TensorInfo
 from inferometer.engines import schemes
 from inferometer.engines.openvino_layers import executed_layers
+from inferometer.engines.openvino_reading import misread, readable, unreadable, without_functions
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.cpu import cpu_facts
 from inferometer.errors import EngineError, InferometerError, ModelError, OutOfMemory, Unsupported, nearest
+from inferometer.models.files import save
+from inferometer.models.shapes import batch_position
 from inferometer.records import Precision
 
 
@@ -121,6 +126,9 @@ class OpenVinoEngine:
             "INFERENCE_NUM_THREADS": _count(options, "threads") or usable_cores(),
             "PERFORMANCE_HINT": hint.upper(),
         }
+        if precision != "int8":
+            # Left alone, it may round to 8 bits what meets compressed weights.
+            config["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
         in_flight = _count(options, "in_flight")
         if in_flight == 1:
             config["PERFORMANCE_HINT"] = "LATENCY"
@@ -130,15 +138,30 @@ class OpenVinoEngine:
 
 
 class OpenVinoSession(Session):
-    """One compiled model, and an infer request for each slot."""
+    """One compiled model, and an infer request for each slot.
+
+    Outputs that are no arrays of numbers are not handed out: ``skipped`` says why, by name.
+    """
 
     def __init__(self, model: Path, batch: int, config: Mapping[str, Any]) -> None:
         """Read ``model``, set its batch, and compile it with OpenVINO's own ``config``."""
         self._model, self._config = model, dict(config)
         self._network = _read(model, batch)  # kept: the compiled model shares its weights
         self._compiled = _compile(self._network, self._config, model)
-        self.inputs = tuple(_info(port, model) for port in self._compiled.inputs)
-        self.outputs = tuple(_info(port, model) for port in self._compiled.outputs)
+        for port in self._compiled.inputs:
+            if _kind(port) not in _DTYPES:
+                raise Unsupported(
+                    f"{model}: input {_name(port)!r} is {_kind(port)}, which nothing here can feed"
+                )
+        self.inputs = tuple(_info(port) for port in self._compiled.inputs)
+        ports = list(enumerate(self._compiled.outputs))
+        self._places = {_name(port): place for place, port in ports if _kind(port) in _DTYPES}
+        self.outputs = tuple(_info(port) for _, port in ports if _kind(port) in _DTYPES)
+        self.skipped = {
+            _name(port): f"it is no array of numbers but {_kind(port)}"
+            for _, port in ports
+            if _kind(port) not in _DTYPES
+        }
         with _vendor_errors(model):
             if config["PERFORMANCE_HINT"] == "THROUGHPUT":
                 self.in_flight = int(self._compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
@@ -179,10 +202,8 @@ class OpenVinoSession(Session):
     def view(self, slot: int) -> dict[str, npt.NDArray[Any]]:
         """The slot's outputs where the request wrote them, and will write its next ones."""
         with _vendor_errors(self._model):
-            return {
-                tensor.name: self._requests[slot].get_output_tensor(position).data
-                for position, tensor in enumerate(self.outputs)
-            }
+            request = self._requests[slot]
+            return {name: request.get_output_tensor(place).data for name, place in self._places.items()}
 
     def executed(self) -> tuple[ExecutedLayer, ...]:
         """The layers of the compiled model that run in each call; see ``openvino_layers``."""
@@ -254,7 +275,7 @@ def _mapped(error: BaseException, model: Path, *, reading: bool = False) -> Infe
     )  # fmt: skip
     if isinstance(error, MemoryError) or any(word in text for word in memory_words):
         return OutOfMemory(f"{model}: out of memory in openvino: {short or type(error).__name__}")
-    strange = ("No conversion rule found", "not supported", "Unsupported operation")
+    strange = ("No conversion rule found", "not supported", "Unsupported ")
     if isinstance(error, vendor.NotImplementedFailure) or any(word in text for word in strange):
         return Unsupported(f"{model}: openvino does not know an operator or form of it: {short}")
     if "could not create a primitive" in text:
@@ -296,29 +317,56 @@ def _capabilities() -> Sequence[str]:
 
 
 def _read(model: Path, batch: int) -> Any:
-    """The model with each free first dimension of an input set to ``batch``."""
+    """The model with each open first dimension of an input set to ``batch``."""
     if not model.is_file():
         raise ModelError(f"{model}: no such file")
-    frontend = _frontend(model)
+    # The reader holds the file and a copy of its weights, and crashes where memory ends while it copies.
     with _vendor_errors(model, reading=True):
-        # The reader holds the file and a copy of its weights, and crashes where memory ends while it copies.
         np.empty(2 * model.stat().st_size + _READER_BYTES, np.uint8)
-        network = frontend.convert(frontend.load(str(model)))
+    network = _converted(model)
     if not network.outputs:
         raise ModelError(f"{model}: openvino finds no output in it")
-    shapes = {}
-    for port in network.inputs:
-        shape = port.get_partial_shape()
+    shapes = [port.get_partial_shape() for port in network.inputs]
+    for port, shape in zip(network.inputs, shapes, strict=True):
         if shape.rank.is_dynamic:
-            raise Unsupported(f"{model}: input {port.get_any_name()!r} has no known rank")
-        if len(shape) and shape[0].is_static and shape[0].get_length() != batch:
-            raise Unsupported(f"{model}: its batch is fixed at {shape[0].get_length()}, asked for {batch}")
-        if len(shape):
+            raise Unsupported(f"{model}: input {port.get_any_name()!r} has no known rank: give its shape")
+    position = batch_position(shapes)
+    fixed = None if position is None or shapes[position][0].is_dynamic else shapes[position][0].get_length()
+    if fixed not in (None, batch):
+        raise Unsupported(f"{model}: its batch is fixed at {fixed}, asked for {batch}")
+    for shape in shapes:
+        if len(shape) and shape[0].is_dynamic:
             shape[0] = batch
-        shapes[port] = shape
     with _vendor_errors(model):
-        network.reshape(shapes)
+        network.reshape(dict(zip(network.inputs, shapes, strict=True)))
     return network
+
+
+def _converted(model: Path) -> Any:
+    """The file as OpenVINO's own graph; written in other words first where its reader needs that."""
+    try:
+        network = _from_file(model, model)
+    except (ModelError, Unsupported) as error:
+        flat = without_functions(model) if isinstance(error, Unsupported) else None
+        if flat is None:
+            reason = unreadable(model)
+            raise (Unsupported(f"{model}: {reason}") if reason else error) from error
+        return _rewritten(flat, model)
+    return _rewritten(readable(model), model) if misread(model, network) else network
+
+
+def _from_file(path: Path, named: Path) -> Any:
+    """What the reader makes of ``path``; errors speak of ``named``."""
+    frontend = _frontend(named)
+    with _vendor_errors(named, reading=True):
+        return frontend.convert(frontend.load(str(path)))
+
+
+def _rewritten(content: ModelProto, model: Path) -> Any:
+    with tempfile.TemporaryDirectory(prefix="inferometer-openvino-") as folder:
+        path = Path(folder) / model.name
+        save(content, path)
+        return _from_file(path, model)
 
 
 def _compile(network: Any, config: Mapping[str, Any], model: Path) -> openvino.CompiledModel:
@@ -331,15 +379,22 @@ def _compile(network: Any, config: Mapping[str, Any], model: Path) -> openvino.C
     return compiled
 
 
-def _info(port: Any, model: Path) -> TensorInfo:
-    """An input or output by its name in the ONNX file, which OpenVINO's node carries."""
+def _name(port: Any) -> str:
+    """The name in the ONNX file, which OpenVINO's node carries."""
     known, own = port.get_names(), port.get_node().get_friendly_name().removesuffix("/sink_port_0")
-    name = own if own in known else port.get_any_name()
-    kind = port.get_element_type().get_type_name()
-    if kind not in _DTYPES:
-        raise Unsupported(f"{model}: tensor {name!r} has the type {kind}, which cannot be fed here")
+    return str(own if own in known else port.get_any_name())
+
+
+def _info(port: Any) -> TensorInfo:
+    """An input, or an output that can be handed out; one of unknown rank looks like a scalar."""
     shape = port.get_partial_shape()
-    if shape.rank.is_dynamic:
-        raise Unsupported(f"{model}: tensor {name!r} has no known rank")
-    sides = tuple(side.get_length() if side.is_static else None for side in shape)
-    return TensorInfo(name, sides, _DTYPES[kind])
+    sides = (
+        ()
+        if shape.rank.is_dynamic
+        else tuple(side.get_length() if side.is_static else None for side in shape)
+    )
+    return TensorInfo(_name(port), sides, _DTYPES[_kind(port)])
+
+
+def _kind(port: Any) -> str:
+    return str(port.get_element_type().get_type_name())

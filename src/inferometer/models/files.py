@@ -9,10 +9,11 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, TensorProto, external_data_helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, external_data_helper
 
 from inferometer.errors import ModelError
-from inferometer.models.graph import all_tensors, element_bits, is_standard
+from inferometer.models.external import LARGEST_MESSAGE, bytes_inside, locations, save_with_data
+from inferometer.models.graph import SMALL, all_tensors, element_bits, is_standard
 from inferometer.store import write_atomically
 
 __all__ = ["file_sha256", "load", "one_line", "save"]
@@ -36,8 +37,9 @@ def load(path: str | os.PathLike[str], *, weights: bool = True) -> ModelProto:
 
     Args:
         path: The file.
-        weights: Whether to read external data as well, if the file has any. Without, the tensors still
-            refer to it; the check that it exists is made either way.
+        weights: Whether to read all external data as well, if the file has any. Without, larger tensors
+            still refer to it (see `save`); the check that it exists is made either way, and small tensors,
+            which may be shapes, are read.
 
     Raises:
         ModelError: The file is missing, a directory, empty, truncated, not ONNX, without a graph, invalid,
@@ -49,28 +51,41 @@ def load(path: str | os.PathLike[str], *, weights: bool = True) -> ModelProto:
         raise ModelError(f"{file}: holds no graph: it is truncated or not an ONNX model; export it again")
     _check_versions(file, model)
     try:
-        # By path: the check then covers external data, and models over protobuf's 2 GiB.
-        onnx.checker.check_model(str(file))
+        _check(file, model)
         for tensor in all_tensors(model):
             _check_size(file, tensor)
-        if weights:
-            external_data_helper.load_external_data_for_model(model, str(file.parent))
+            if tensor.data_location == TensorProto.EXTERNAL and (weights or math.prod(tensor.dims) <= SMALL):
+                external_data_helper.load_external_data_for_tensor(tensor, str(file.parent))
+                tensor.data_location = TensorProto.DEFAULT
+                del tensor.external_data[:]
     except onnx.checker.ValidationError as error:
-        raise ModelError(f"{file}: not a valid ONNX model: {one_line(error)}") from error
+        mend = "; name the model where it really lies, or copy it" if "symbolic link" in str(error) else ""
+        raise ModelError(f"{file}: not a valid ONNX model: {one_line(error)}{mend}") from error
     except (OSError, ValueError) as error:
         raise ModelError(f"{file}: its external data cannot be read: {one_line(error)}") from error
     return model
 
 
-def save(model: ModelProto, path: str | os.PathLike[str]) -> None:
-    """Write a model as one file, atomically: the path holds the old file or the whole new one, never a part.
+def save(model: ModelProto, path: str | os.PathLike[str], source: Path | None = None) -> None:
+    """Write a model, atomically: the path holds the old file or the whole new one, never a part.
+
+    A model over protobuf's 2 GiB, or one whose weights were not read, gets a data file beside it (see
+    `external`).
+
+    Args:
+        model: The model.
+        path: Where to.
+        source: The file that the model was read from without its weights; None when all are in memory.
 
     Raises:
-        ModelError: The model is over protobuf's 2 GiB.
-        StoreError: The file cannot be written.
+        ModelError: The model refers to data in another file that is not at hand.
+        StoreError: A file cannot be written.
     """
     file = Path(path)
-    write_atomically(file, serialized(model, file))
+    if bytes_inside(model) > LARGEST_MESSAGE or locations(model):
+        save_with_data(model, file, source)
+    else:
+        write_atomically(file, serialized(model, file))
 
 
 def serialized(model: ModelProto, path: Path) -> bytes:
@@ -82,7 +97,9 @@ def serialized(model: ModelProto, path: Path) -> bytes:
     try:
         content: bytes = model.SerializeToString()
     except (EncodeError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be written as one ONNX file: {one_line(error)}") from error
+        raise ModelError(
+            f"{path}: cannot be written as one ONNX file, which holds 2 GiB at most: {one_line(error)}"
+        ) from error
     return content
 
 
@@ -100,14 +117,8 @@ def file_sha256(path: str | os.PathLike[str], model: ModelProto | None = None) -
     """
     file = Path(path)
     parsed = _parse(file) if model is None else model
-    names = {
-        item.value
-        for tensor in all_tensors(parsed)
-        for item in tensor.external_data
-        if item.key == "location"
-    }
     digest = hashlib.sha256()
-    for part in [file, *(file.parent / name for name in sorted(names))]:
+    for part in [file, *(file.parent / name for name in sorted(locations(parsed)))]:
         try:
             with part.open("rb") as stream:
                 while chunk := stream.read(_CHUNK):
@@ -151,6 +162,31 @@ def _what_is_wrong(content: bytes) -> str:
     if content[0] == 0x08 and len(content) > 1 and content[1] <= 0x7F:
         return f"truncated or damaged after {len(content)} bytes; export or download it again"
     return "not an ONNX file (not a protobuf message); give a file written by an ONNX exporter"
+
+
+def _check(file: Path, model: ModelProto) -> None:
+    """onnx's own check of the file.
+
+    Inputs and outputs without a shape, of unknown rank, fail it, although runtimes take them: with one filled
+    in, the rest is checked.
+    """
+    try:
+        # By path: the check then covers external data, and models over protobuf's 2 GiB.
+        onnx.checker.check_model(str(file))
+    except onnx.checker.ValidationError as error:
+        infos = [info for info in (*model.graph.input, *model.graph.output) if _rankless(info)]
+        if "'shape'" not in str(error) or not infos or locations(model):
+            raise
+        ranked = ModelProto()
+        ranked.CopyFrom(model)
+        for info in (*ranked.graph.input, *ranked.graph.output):
+            if _rankless(info):
+                info.type.tensor_type.shape.SetInParent()
+        onnx.checker.check_model(ranked)
+
+
+def _rankless(info: ValueInfoProto) -> bool:
+    return info.type.HasField("tensor_type") and not info.type.tensor_type.HasField("shape")
 
 
 def _check_versions(file: Path, model: ModelProto) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from onnx import ModelProto, NodeProto, ValueInfoProto, inliner
 
 from inferometer.models.files import file_sha256, load
-from inferometer.models.graph import all_nodes, consumer_counts, is_standard, node_label, true_inputs
+from inferometer.models.form import float_type, form_of
+from inferometer.models.graph import consumer_counts, is_standard, node_label, true_inputs
 from inferometer.models.macs import node_macs
 from inferometer.models.parameters import NodeUse, parameter_uses
 from inferometer.models.shapes import (
@@ -23,9 +24,6 @@ from inferometer.models.summary import LayerRow, ModelSummary, TensorInfo, folde
 
 __all__ = ["describe"]
 
-_QUANTIZED_PREFIXES = ("QLinear", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QGemm")
-_QUANTIZED = frozenset({"ConvInteger", "MatMulInteger"})
-
 
 def describe(source: str | os.PathLike[str] | ModelProto) -> ModelSummary:
     """Describe a model file, or a model in memory.
@@ -39,7 +37,7 @@ def describe(source: str | os.PathLike[str] | ModelProto) -> ModelSummary:
     if isinstance(source, ModelProto):
         return _summarise(source, None, None)
     model = load(source, weights=False)
-    return _summarise(model, os.fspath(source), file_sha256(source, model))
+    return _summarise(model, os.fspath(source), file_sha256(source))
 
 
 def _summarise(model: ModelProto, path: str | None, sha256: str | None) -> ModelSummary:
@@ -56,6 +54,7 @@ def _summarise(model: ModelProto, path: str | None, sha256: str | None) -> Model
         if not use.constant
     )
     metadata = {item.key: item.value for item in model.metadata_props}
+    form = form_of(model)
     opsets = {"" if is_standard(item.domain) else item.domain: item.version for item in model.opset_import}
     return ModelSummary(
         path=path,
@@ -73,8 +72,10 @@ def _summarise(model: ModelProto, path: str | None, sha256: str | None) -> Model
         activation_bytes=_total(row.activation_bytes for row in rows),
         reason=_total_reason(rows),
         layers=rows,
-        is_quantized=any(_is_quantization(node) for node in all_nodes(flat.graph)),
+        is_quantized=form != "float",
         metadata=metadata,
+        form=form,
+        float_type=float_type(model),
     )
 
 
@@ -124,7 +125,3 @@ def _info(info: ValueInfoProto) -> TensorInfo:
     if not info.type.HasField("tensor_type"):
         return TensorInfo(info.name, None, None)
     return TensorInfo(info.name, dimensions(info), dtype_name(info.type.tensor_type.elem_type))
-
-
-def _is_quantization(node: NodeProto) -> bool:
-    return node.op_type.startswith(_QUANTIZED_PREFIXES) or node.op_type in _QUANTIZED

@@ -1,26 +1,22 @@
 """Giving a model another batch, or a symbolic one.
 
-The batch is the leading axis of the first input. Exporters that were given one image often wrote its batch
-into the constants of Reshape, Expand and Resize as well. Where it is plain what such a constant means it is
-rewritten; otherwise the model is refused, because a wrong guess would mix images without any engine
-complaining. Every change is checked by inferring all shapes at two other batches.
+The batch is the leading axis of the first input that has two axes or more. Exporters that were given one
+image often wrote its batch into the constants of Reshape, Expand, Resize, Tile and ConstantOfShape as well.
+Where it is plain what such a constant means it is rewritten; otherwise the model is refused, because a wrong
+guess would mix images without any engine complaining. Every change is checked by inferring all shapes at two
+other batches, and a file made for one batch by following that axis through the graph as well (`rows`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from logging import getLogger
 
-import numpy as np
-from onnx import ModelProto, NodeProto, ValueInfoProto, numpy_helper
+from onnx import ModelProto, NodeProto, ValueInfoProto, inliner, numpy_helper
 
 from inferometer.errors import ConfigError, ModelError
 from inferometer.models.constants import evaluate_constants
 from inferometer.models.graph import (
-    add_initializer,
-    attribute,
     constant_tensors,
     is_standard,
     node_label,
@@ -28,8 +24,9 @@ from inferometer.models.graph import (
     true_inputs,
     unused_name,
 )
-from inferometer.models.parameters import parameter_uses
-from inferometer.models.shapes import TensorFacts, dimensions, full_shape, infer_facts
+from inferometer.models.rows import mixing
+from inferometer.models.shapes import TensorFacts, batch_position, dimensions, full_shape, infer_facts
+from inferometer.models.targets import Target, compute, rewrite, symbolic_shape, targets_of
 
 __all__ = ["set_batch"]
 
@@ -37,35 +34,17 @@ _log = getLogger(__name__)
 
 _SYMBOL = "N"
 _PROBES = (2, 3)  # coprime, so that no fixed size is a multiple of both in the way that the batch is
-_SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "Resize": 3}  # which input holds the target shape
+_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}  # inputs with initial states
 
 _Facts = dict[str, TensorFacts]
 _Batch = int | str | None
 
 
-@dataclass(frozen=True)
-class _Target:
-    """A node whose constant target shape has the batch in front.
-
-    Attributes:
-        index: Position of the node in the graph.
-        rows: The leading entry for each image.
-        rest: The other entries.
-        constant: Whether the node expands a stored value, which may also do as it is, by broadcasting.
-    """
-
-    index: int
-    rows: int
-    rest: tuple[int, ...]
-    constant: bool
-
-    def at(self, batch: int) -> tuple[int, ...]:
-        """The target shape at a batch."""
-        return (self.rows * batch, *self.rest)
-
-
 def set_batch(model: ModelProto, batch: int | None) -> ModelProto:
     """A new model with another batch.
+
+    In a model without a fixed batch each input's open leading axis is one. Functions of the file's own are
+    inlined where its batch is fixed.
 
     Args:
         model: The model; left as it is.
@@ -73,64 +52,104 @@ def set_batch(model: ModelProto, batch: int | None) -> ModelProto:
 
     Raises:
         ConfigError: The batch is less than 1.
-        ModelError: The model has no batch axis, or carries its batch in a place that cannot be rewritten
-            safely; the message names it.
+        ModelError: The model has no batch axis, carries its batch in a place that cannot be rewritten
+            safely, or joins the images of a batch; the message names the node.
     """
     if batch is not None and batch < 1:
         raise ConfigError(f"batch {batch} is less than 1; give a whole number from 1")
     copy = ModelProto()
     copy.CopyFrom(model)
     del copy.graph.value_info[:]
-    old = _leading(copy)
+    main = _main_input(copy)
+    old = (dimensions(main) or (None,))[0]
     if batch == old and batch is not None:
         return copy
     if isinstance(old, int):
-        # Target shapes are often put together from several constants.
-        evaluate_constants(copy, {}, integers_only=True)
-        facts, targets = _probed_fixed(copy, old)
-    else:
-        facts, targets = _probed(copy, old, [])
-    if batch is not None:
-        new: int | str = batch
-        shapes = {target.index: target.at(batch) for target in targets}
-    else:
-        new = old if isinstance(old, str) else _free_symbol(copy)
-        shapes = {target.index: _symbolic_shape(copy, target, facts) for target in targets}
-    _rewrite(copy, shapes)
+        return _from_fixed(copy, old, batch)
+    facts, _ = _probed(copy, old, [])
+    new = batch if batch is not None else old if isinstance(old, str) else _free_symbol(copy)
     _relabel_inputs(copy, old, new)
     _relabel_outputs(copy, old, new, facts)
     return copy
 
 
-def _leading(model: ModelProto) -> _Batch:
-    """The batch as it stands: a number, a symbol, or None for an axis without either."""
+def _from_fixed(model: ModelProto, old: int, batch: int | None) -> ModelProto:
+    """The model, whose batch is the number ``old``, at another; it is changed in place where that does."""
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    _forget_zero_states(model)
+    # Target shapes are often put together from several constants.
+    evaluate_constants(model, {}, integers_only=True)
+    facts, targets = _probed_fixed(model, old)
+    if batch is not None:
+        rewrite(model, {target.index: target.at(batch) for target in targets})
+    else:
+        shapes = {target.index: symbolic_shape(model, target, facts) for target in targets}
+        computed = {target.index: target for target in targets if shapes[target.index] is None}
+        rewrite(model, {index: shape for index, shape in shapes.items() if shape is not None})
+        compute(model, _main_input(model).name, computed)
+    new = batch if batch is not None else _free_symbol(model)
+    _relabel_inputs(model, old, new)
+    _relabel_outputs(model, old, new, facts)
+    return model
+
+
+def _main_input(model: ModelProto) -> ValueInfoProto:
+    """The input whose leading axis is the batch; leading lengths of 0, by which some mean an open one, go."""
     inputs = true_inputs(model.graph)
-    shape = dimensions(inputs[0]) if inputs else None
-    if not shape:
+    shapes = [dimensions(info) for info in inputs]
+    position = batch_position(shapes)
+    if position is None:
         name = inputs[0].name if inputs else "(none)"
         raise ModelError(f"the model's first input {name!r} has no batch axis; it cannot be re-batched")
-    return shape[0]
+    for info in (*inputs, *model.graph.output):
+        sides = info.type.tensor_type.shape.dim
+        if sides and sides[0].HasField("dim_value") and sides[0].dim_value < 1:
+            sides[0].Clear()
+    return inputs[position]
+
+
+def _forget_zero_states(model: ModelProto) -> None:
+    """Leave out initial states that are stored zeros: they are what is taken without, at any batch."""
+    tensors = constant_tensors(model.graph)
+    for node in model.graph.node:
+        for position in _STATES.get(node.op_type, ()) if is_standard(node.domain) else ():
+            stored = tensors.get(node.input[position]) if position < len(node.input) else None
+            if stored is not None and not numpy_helper.to_array(stored).any():
+                node.input[position] = ""
 
 
 def _relabel_inputs(model: ModelProto, old: _Batch, new: int | str) -> None:
     """Write the batch into the inputs that have it in front; a symbol is replaced wherever it occurs.
 
-    Of further inputs those with one axis keep it: it is as likely a list of settings as of images.
+    Of further inputs those with one axis keep a fixed length: a list of settings is as likely as of images.
+    A number takes the place of every other open leading axis too, under whatever name.
     """
-    for position, info in enumerate(true_inputs(model.graph)):
+    inputs = true_inputs(model.graph)
+    main = batch_position([dimensions(info) for info in inputs])
+    renamed = {old} if isinstance(old, str) else set()
+    if isinstance(new, int) and not isinstance(old, int):
+        renamed |= {side for info in inputs for side in (dimensions(info) or ())[:1] if isinstance(side, str)}
+    for position, info in enumerate(inputs):
         sides = dimensions(info) or ()
         for axis, size in enumerate(sides):
-            in_front = axis == 0 and (position == 0 or len(sides) > 1)
-            if size == old and (in_front or isinstance(old, str)):
+            in_front = axis == 0 and (position == main or len(sides) > 1)
+            opened = axis == 0 and size is None and (old is None or isinstance(new, int))
+            if opened or (in_front and size == old) or (isinstance(size, str) and size in renamed):
                 _write(info, axis, new)
 
 
 def _relabel_outputs(model: ModelProto, old: _Batch, new: int | str, facts: list[_Facts]) -> None:
-    """Write the batch into the outputs that follow it."""
+    """Write the batch into the outputs that follow it; forget formulas of its old name."""
     for info in model.graph.output:
         for axis, size in enumerate(dimensions(info) or ()):
             if size == old and (axis == 0 or isinstance(old, str)) and _grows(info.name, facts):
                 _write(info, axis, new)
+            elif isinstance(size, str) and isinstance(new, int) and size != old:
+                known = facts[0].get(info.name), facts[1].get(info.name)
+                lengths = {item.shape[axis] if item and item.shape else None for item in known}
+                if len(lengths) > 1:
+                    info.type.tensor_type.shape.dim[axis].Clear()
 
 
 def _write(info: ValueInfoProto, axis: int, size: int | str) -> None:
@@ -148,69 +167,9 @@ def _free_symbol(model: ModelProto) -> str:
     return unused_name(_SYMBOL, used)
 
 
-def _targets(model: ModelProto, old: int) -> list[_Target]:
-    """The nodes with a constant target shape that starts with the batch, or a multiple of it."""
-    graph = model.graph
-    tensors = constant_tensors(graph)
-    constant = set(tensors)
-    found = []
-    for index, (node, use) in enumerate(zip(graph.node, parameter_uses(graph), strict=True)):
-        if use.constant:
-            constant.update(node.output)
-        position = _SHAPE_INPUT.get(node.op_type, 0) if is_standard(node.domain) else 0
-        stored = tensors.get(node.input[position]) if 0 < position < len(node.input) else None
-        if stored is None or (node.op_type != "Expand" and node.input[0] in constant):
-            continue
-        shape = tuple(int(side) for side in numpy_helper.to_array(stored).ravel())
-        # A multiple of a batch of 1 says nothing, and with a -1 the multiple need not be the batch's.
-        multiple = old > 1 and -1 not in shape
-        if shape and (shape[0] == old or (multiple and shape[0] > 0 and shape[0] % old == 0)):
-            found.append(_Target(index, shape[0] // old, shape[1:], use.constant))
-    return found
-
-
-def _symbolic_shape(model: ModelProto, target: _Target, facts: list[_Facts]) -> tuple[int, ...]:
-    """The target shape for any batch: 0 copies the input's leading axis, -1 is what remains."""
-    node = model.graph.node[target.index]
-    label = node_label(node, target.index)
-    rest = target.rest
-    before = [full_shape(node.input[0], item) for item in facts]
-    after = [full_shape(node.output[0], item) for item in facts]
-    same_front = all(a and b and a[0] == b[0] for a, b in zip(before, after, strict=True))
-    if node.op_type == "Expand" and same_front:
-        return (1, *rest)
-    if node.op_type != "Reshape":
-        raise ModelError(
-            f"node {label!r} ({node.op_type}) has the batch in its target shape, where it must be a number; "
-            "set a fixed batch, or export the model with a symbolic one"
-        )
-    if same_front and not attribute(node, "allowzero", 0):
-        return (0, *rest)
-    if -1 not in rest:
-        return (-1, *rest)
-    sizes = {None if item is None else item[1:] for item in after}
-    fixed = sizes.pop()
-    if sizes or fixed is None:
-        raise _unsafe(label, "its target shape cannot be written for any batch")
-    return (-1, *fixed)
-
-
-def _rewrite(model: ModelProto, shapes: Mapping[int, tuple[int, ...]]) -> None:
-    """Give nodes, by position, a target shape of their own; the old constant may serve other nodes too."""
-    graph = model.graph
-    taken = {name for node in graph.node for name in node.output}
-    taken |= {item.name for item in [*graph.initializer, *graph.input]}
-    for index, shape in shapes.items():
-        node = graph.node[index]
-        position = _SHAPE_INPUT[node.op_type]
-        name = unused_name(f"{node.input[position]}_batch", taken)
-        add_initializer(model, name, np.array(shape, np.int64))
-        node.input[position] = name
-
-
-def _probed_fixed(model: ModelProto, old: int) -> tuple[list[_Facts], list[_Target]]:
+def _probed_fixed(model: ModelProto, old: int) -> tuple[list[_Facts], list[Target]]:
     """`_probed` with the fewest targets that do: stored values are expanded only if it is needed."""
-    targets = _targets(model, old)
+    targets = targets_of(model, old)
     needed = [target for target in targets if not target.constant]
     if len(needed) < len(targets):
         try:
@@ -220,7 +179,7 @@ def _probed_fixed(model: ModelProto, old: int) -> tuple[list[_Facts], list[_Targ
     return _probed(model, old, targets)
 
 
-def _probed(model: ModelProto, old: _Batch, targets: list[_Target]) -> tuple[list[_Facts], list[_Target]]:
+def _probed(model: ModelProto, old: _Batch, targets: list[Target]) -> tuple[list[_Facts], list[Target]]:
     """Check the model at two other batches; return the shapes there and the targets that hold the batch."""
     nodes = model.graph.node
     while True:
@@ -231,17 +190,33 @@ def _probed(model: ModelProto, old: _Batch, targets: list[_Target]) -> tuple[lis
             break
         targets = kept
     if isinstance(old, int):
-        for index, node in enumerate(nodes):
-            if node.op_type == "Reshape" and is_standard(node.domain):
-                _check_reshape(node_label(node, index), node, facts)
+        _check_images(model, facts)
     for info in model.graph.output:
         _check_output(model, info, old, facts)
+    if isinstance(old, int) and not any(_grows(info.name, facts) for info in model.graph.output):
+        raise ModelError(
+            f"no output follows the leading axis of input {_main_input(model).name!r}: it is no batch, or "
+            "the model joins the images of one; it runs as it is alone"
+        )
     return facts, targets
 
 
-def _facts_at(model: ModelProto, old: _Batch, targets: list[_Target], batch: int) -> _Facts:
+def _check_images(model: ModelProto, facts: list[_Facts]) -> None:
+    """Each image must be treated by itself in every node."""
+    constants = constant_tensors(model.graph)
+    opset = next((item.version for item in model.opset_import if is_standard(item.domain)), 1)
+    for index, node in enumerate(model.graph.node):
+        label = node_label(node, index)
+        if node.op_type == "Reshape" and is_standard(node.domain):
+            _check_reshape(label, node, facts)
+        reason = mixing(node, facts, _PROBES, constants, opset)
+        if reason is not None:
+            raise _unsafe(label, reason)
+
+
+def _facts_at(model: ModelProto, old: _Batch, targets: list[Target], batch: int) -> _Facts:
     trial = outline(model)
-    _rewrite(trial, {target.index: target.at(batch) for target in targets})
+    rewrite(trial, {target.index: target.at(batch) for target in targets})
     _relabel_inputs(trial, old, batch)
     for info in trial.graph.output:
         info.type.tensor_type.ClearField("shape")  # inference would believe it
@@ -265,14 +240,19 @@ def _check_reshape(label: str, node: NodeProto, facts: list[_Facts]) -> None:
 
 
 def _check_output(model: ModelProto, info: ValueInfoProto, old: _Batch, facts: list[_Facts]) -> None:
-    """An output must have the batch in front where it has it now, and its other axes as they are."""
+    """An output must have the batch in front where it has it now, and its other axes as they are.
+
+    Of a model with an open batch only outputs that the file declares to begin with it are looked at.
+    """
     declared = dimensions(info)
+    if not isinstance(old, int) and (not declared or declared[0] != old or old is None):
+        return
     if not _grows(info.name, facts) and declared is not None:
         return
     for probe, item in zip(_PROBES, facts, strict=True):
         found = item[info.name].shape if info.name in item else None
         if not found or found[0] is None:
-            if isinstance(old, str) and declared and declared[0] == old:
+            if isinstance(old, str):
                 continue  # beyond inference, but the file promises that it follows the symbol
             raise _unsafe(_first_unknown(model, item), f"its output's shape cannot be told at batch {probe}")
         wanted = [probe, *(declared or found)[1:]]

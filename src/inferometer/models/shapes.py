@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from inferometer.models.graph import attribute, element_bits, outline, true_inpu
 __all__ = [
     "TensorFacts",
     "batch_of",
+    "batch_position",
     "dimensions",
     "dtype_name",
     "full_shape",
@@ -75,7 +76,9 @@ def dimensions(info: ValueInfoProto) -> tuple[int | str | None, ...] | None:
     if not tensor.HasField("shape"):
         return None
     return tuple(
-        side.dim_value if side.HasField("dim_value") else (side.dim_param or None)
+        (side.dim_value if side.dim_value >= 0 else None)  # some exporters write -1 for an open axis
+        if side.HasField("dim_value")
+        else (side.dim_param or None)
         for side in tensor.shape.dim
     )
 
@@ -88,26 +91,43 @@ def dtype_name(data_type: int) -> str | None:
     return special.get(name, name.lower().replace("float8e", "float8_e").replace("float4e", "float4_e"))
 
 
+def batch_position(shapes: Sequence[Sequence[object] | None]) -> int | None:
+    """Which input's leading axis is the batch: the first with two axes or more, or else the first with one.
+
+    A scalar has none, and a list beside images (a threshold for each class, say) is rarely one.
+
+    Args:
+        shapes: Of the inputs, in order; None for an unknown rank.
+
+    Returns:
+        Its position; None when no input has an axis.
+    """
+    ranks = [len(shape or ()) for shape in shapes]
+    many = [position for position, rank in enumerate(ranks) if rank > 1]
+    one = [position for position, rank in enumerate(ranks) if rank == 1]
+    return next(iter([*many, *one]), None)
+
+
 def batch_of(model: ModelProto) -> int | None:
-    """The batch that a model's first input is fixed to; None when it is symbolic or there is none."""
-    inputs = true_inputs(model.graph)
-    shape = dimensions(inputs[0]) if inputs else None
+    """The batch that a model's inputs are fixed to; None when it is open or there is none."""
+    shapes = [dimensions(info) for info in true_inputs(model.graph)]
+    position = batch_position(shapes)
+    shape = None if position is None else shapes[position]
     return shape[0] if shape and isinstance(shape[0], int) else None
 
 
 def with_batch_of_one(model: ModelProto) -> ModelProto:
-    """A copy without large weights in which the symbolic batch is 1; a fixed batch stays as it is.
+    """A copy without large weights in which an open batch is 1; a fixed batch stays as it is.
 
-    The batch is the leading axis of the first input. Its symbol is replaced wherever it occurs; leading axes
-    of inputs that have no symbol at all are taken for the batch too.
+    Open leading axes of all inputs are taken for the batch; their symbols are replaced wherever they occur.
     """
     copy = outline(model)
     inputs = true_inputs(copy.graph)
-    first = dimensions(inputs[0]) if inputs else None
-    symbol = first[0] if first and isinstance(first[0], str) else None
+    leading = [shape[0] for shape in map(dimensions, inputs) if shape]
+    symbols = {side for side in leading if isinstance(side, str)}
     for info in [*copy.graph.input, *copy.graph.output, *copy.graph.value_info]:
         for side in info.type.tensor_type.shape.dim:
-            if symbol and side.dim_param == symbol:
+            if side.HasField("dim_param") and side.dim_param in symbols:
                 side.dim_value = 1
     for info in inputs:
         shape = dimensions(info)

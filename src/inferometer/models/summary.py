@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-__all__ = ["FOLDED_KEY", "LayerRow", "ModelSummary", "TensorInfo", "folded_parameters"]
+__all__ = ["FOLDED_KEY", "Form", "LayerRow", "ModelSummary", "TensorInfo", "folded_parameters"]
 
 FOLDED_KEY = "inferometer.folded_parameters"
 """Metadata key of a file: how many parameters vanished when BatchNorm was folded."""
+
+Form = Literal["float", "qdq", "qoperator", "dynamic", "weights"]
+"""How a model is quantized: not at all; with QuantizeLinear and DequantizeLinear around float operators; with
+operators on integers; with ranges that it finds while it runs; or in its weights alone."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,11 @@ class ModelSummary:
         activation_bytes: Sum of the sizes of all layers' outputs; None when one is unknown.
         reason: Why a total is None.
         layers: One row per node that depends on the input, in order.
-        is_quantized: Whether there are quantization operators (QDQ or QLinear).
+        is_quantized: Whether there are quantization operators of any form.
         metadata: The file's own key-value pairs.
+        form: How it is quantized.
+        float_type: The numpy name of the type of its floating-point weights (or else inputs); ``mixed`` when
+            there are several, None when there are none.
     """
 
     path: str | None
@@ -93,6 +101,8 @@ class ModelSummary:
     layers: tuple[LayerRow, ...]
     is_quantized: bool
     metadata: dict[str, str] = field(default_factory=dict)
+    form: Form = "float"
+    float_type: str | None = None
 
     @property
     def published_parameters(self) -> int:

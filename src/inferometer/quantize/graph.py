@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from inferometer.errors import CalibrationError
+from inferometer.errors import CalibrationError, ModelError
 from inferometer.models.fold import fold_batchnorm
-from inferometer.models.graph import is_standard, subgraphs, unused_name
+from inferometer.models.form import form_of
+from inferometer.models.graph import subgraphs, unused_name
+from inferometer.models.opset import opset_of, upgrade
+from inferometer.models.plain import has_halves, plain, to_float32
 from inferometer.models.shapes import infer_facts
 from inferometer.quantize.layout import WEIGHTED_OPS, ranges_needed
 from inferometer.quantize.simplify import simplify
@@ -20,36 +22,25 @@ __all__ = ["LOWEST_OPSET", "expose", "is_quantized", "observed_tensors", "prepar
 LOWEST_OPSET = 13
 """The first opset whose DequantizeLinear has an axis: one scale per output channel."""
 
-_QUANTIZED_OPS = frozenset(
-    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
-     "ConvInteger", "MatMulInteger", "QLinearAdd", "QGemm"}
-)  # fmt: skip
-
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
-
-_CONVERSION_ERRORS = (
-    RuntimeError,
-    ValueError,
-    onnx.checker.ValidationError,
-    onnx.shape_inference.InferenceError,
-)
 
 
 def is_quantized(model: ModelProto) -> bool:
-    """Whether the graph already holds quantized operators."""
-    return any(node.op_type in _QUANTIZED_OPS for node in model.graph.node)
+    """Whether the model already holds quantized operators."""
+    return form_of(model) != "float"
 
 
 def prepare(model: ModelProto) -> ModelProto:
     """The float model in the form that is observed and quantized. The input is left as it was.
 
     BatchNorm is folded into the convolutions, constants are folded, identities and paddings merged, every
-    node has a name of its own, and the opset is 13 at least. The IR version stays, unless it is so old
-    (below 4) that weights must be inputs. Preparing twice changes nothing more.
+    node has a name of its own, float16 and bfloat16 are float32 (inputs and outputs too), functions of the
+    file's own are inlined, and the opset is 13 at least. The IR version stays, unless it is so old (below 4)
+    that weights must be inputs. Preparing twice changes nothing more.
 
     Raises:
-        CalibrationError: The model is already quantized, has control flow, its opset cannot be raised, or a
-            stored number that it reads is NaN, or an infinite weight or bias.
+        CalibrationError: The model is already quantized, has control flow, its opset cannot be raised, it
+            computes in float64, or a stored number that it reads is NaN, or an infinite weight or bias.
     """
     if is_quantized(model):
         raise CalibrationError(
@@ -63,7 +54,7 @@ def prepare(model: ModelProto) -> ModelProto:
                 f"be calibrated: export the model without {node.op_type}"
             )
     _numbers_are_finite(model)  # by the names of the file
-    prepared = fold_batchnorm(_with_opset(model))  # always a copy
+    prepared = fold_batchnorm(_in_float32(_with_opset(model)))  # always a copy
     _weights_are_constants(prepared)
     simplify(prepared)
     _name_nodes(prepared)
@@ -111,17 +102,30 @@ def expose(model: ModelProto, names: Iterable[str]) -> ModelProto:
 
 def _with_opset(model: ModelProto) -> ModelProto:
     """The model itself, or a converted copy when its opset is below ``LOWEST_OPSET``."""
-    version = next((item.version for item in model.opset_import if is_standard(item.domain)), None)
-    if version is None or version >= LOWEST_OPSET:
-        return model
-    try:
-        return onnx.version_converter.convert_version(model, LOWEST_OPSET)
-    except _CONVERSION_ERRORS as error:
-        reason = " ".join(str(error).split())
+    raised, failures = upgrade(model, LOWEST_OPSET)
+    if failures:
         raise CalibrationError(
-            f"the model's opset {version} cannot be raised to {LOWEST_OPSET}, which INT8 needs: {reason}; "
-            f"export it again with opset {LOWEST_OPSET} or higher"
-        ) from error
+            f"the model's opset {opset_of(model)} cannot be raised to {LOWEST_OPSET}, which INT8 needs: "
+            f"{'; '.join(failures)}; export it again with opset {LOWEST_OPSET} or higher"
+        )
+    return raised
+
+
+def _in_float32(model: ModelProto) -> ModelProto:
+    """The model without functions and sparse weights, and with float32 in place of halves of it.
+
+    Raises:
+        CalibrationError: It computes in float64, or cannot be made float32.
+    """
+    flat = plain(model)
+    kinds = {tensor.data_type for tensor in flat.graph.initializer if len(tensor.dims)}
+    kinds |= {info.type.tensor_type.elem_type for info in flat.graph.input}
+    if TensorProto.DOUBLE in kinds:
+        raise CalibrationError("the model computes in float64, which has no INT8 form: export it in float32")
+    try:
+        return to_float32(flat) if has_halves(flat) else flat
+    except ModelError as error:
+        raise CalibrationError(str(error)) from error
 
 
 def _weights_are_constants(model: ModelProto) -> None:

@@ -19,7 +19,8 @@ from inferometer.data.imageset import ImageSet
 from inferometer.quantize.methods import method_named
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Kind, Precision, Trial
-from inferometer.study.resolve import Resolved, ResolvedEngine, ResolvedModel
+from inferometer.study.model import ResolvedModel
+from inferometer.study.resolve import Resolved, ResolvedEngine
 from inferometer.trials.spec import AccuracyTask, CalibrationTask, TrialSpec, identity_of
 
 __all__ = ["CalibratedModel", "Planned", "plan_calibrations", "plan_trials"]
@@ -38,10 +39,14 @@ class CalibratedModel:
 
 @dataclass(frozen=True)
 class Planned:
-    """One trial; ``refused`` (a status and its reason) means it is recorded without being run."""
+    """One trial; ``refused`` (a status and its reason) means it is recorded without being run.
+
+    ``error`` is the class of ``inferometer.errors`` that a command about this trial alone would end with.
+    """
 
     spec: TrialSpec
     refused: tuple[Literal["unsupported", "failed", "skipped"], str] | None = None
+    error: str | None = None
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -126,7 +131,10 @@ def _speed(
         _spec(resolved, model, entry, kind, precision, batch, repeat), model, entry, calibrated
     )
     if model.fixed_batch not in (None, batch) and planned.refused is None:
-        return Planned(planned.spec, ("unsupported", f"the model's batch is fixed at {model.fixed_batch}"))
+        why = f": {model.fixed_why}" if model.fixed_why else ""
+        return Planned(
+            planned.spec, ("unsupported", f"the model's batch is fixed at {model.fixed_batch}{why}")
+        )
     return planned
 
 
@@ -142,12 +150,16 @@ def _accuracy(
     assert section is not None
     task = AccuracyTask(
         data=section.data,
-        listing_sha256=resolved.sets[section.data].listing_sha256,
+        labels=section.labels,
+        listing_sha256=resolved.sets[section.data, section.labels].listing_sha256,
         images=section.images,
         exclude=exclude,
     )
     batch = model.fixed_batch or FORWARD_BATCH
     spec = _spec(resolved, model, entry, "accuracy", precision, batch, 0, accuracy=task)
+    if model.not_scored is not None or not model.takes_images:
+        why = model.not_scored or "the model takes no images: its accuracy is not told"
+        return Planned(spec, ("unsupported", why), "ModelError")
     if model.seeded:
         return Planned(
             spec, ("skipped", "the weights of this network are random: its accuracy means nothing")
@@ -157,10 +169,11 @@ def _accuracy(
 
 def _calibration(resolved: Resolved, model: ResolvedModel, runner: ResolvedEngine) -> Planned:
     section = model.calibration
-    images: ImageSet | None = resolved.sets[section.data] if section else None
+    images: ImageSet | None = resolved.sets[section.data, section.labels] if section else None
     defaults = CalibrationSection(data="-")
     task = CalibrationTask(
         data=section.data if section else None,
+        labels=section.labels if section else None,
         listing_sha256=images.listing_sha256 if images else None,
         images=(section or defaults).images,
         method=(section or defaults).method,
@@ -171,6 +184,8 @@ def _calibration(resolved: Resolved, model: ResolvedModel, runner: ResolvedEngin
     )
     # An open batch is chosen by the trial: as large as the memory allows.
     spec = _spec(resolved, model, runner, "calibration", "fp32", model.fixed_batch, 0, calibration=task)
+    if section is not None and not model.takes_images:
+        return Planned(spec, ("unsupported", "the model takes no images to calibrate on"), "ModelError")
     return Planned(spec)
 
 
@@ -235,6 +250,8 @@ def _spec(
         engine_version=entry.engine.version,
         options=dict(entry.options),
         output=model.output,
+        inputs=dict(model.inputs),
+        label_offset=model.label_offset,
         seed=study.seed,
         measure=study.measure,
         limits=study.limits,

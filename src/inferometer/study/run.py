@@ -159,7 +159,7 @@ class _Runner:
             return _DONE
         if item.refused is not None:
             status, reason = item.refused
-            return Outcome(status=status, reason=reason)
+            return Outcome(status=status, reason=reason, error=item.error)
         return self._ruled_out(item)
 
     def _ruled_out(self, item: Planned) -> Outcome | None:

@@ -15,9 +15,8 @@ from typing import Any
 from onnx import ModelProto
 
 from inferometer.accuracy import PairedDifference, paired_difference
-from inferometer.contracts import Engine, QdqScheme, TensorInfo
+from inferometer.contracts import Engine, QdqScheme
 from inferometer.data.imageset import ImageEntry, ImageSet, ordered
-from inferometer.data.preprocess import Preprocessing
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import DataError
 from inferometer.quantize.bias import bias_shifts, channel_means, correctable_inputs, shift_biases
@@ -28,6 +27,8 @@ from inferometer.quantize.sensitivity import LayerDamage, rank_layers
 from inferometer.quantize.sqnr import SqnrReport, layer_sqnr
 from inferometer.quantize.table import CalibrationTable
 from inferometer.trials.forward import plan_forward
+from inferometer.trials.images import ImageInput
+from inferometer.trials.scoring import scorer_of
 from inferometer.trials.variants import ModelRunner, Scores, VariantImages, hashes_of, parted, score_variant
 
 __all__ = ["RANKING_IMAGES", "Budget", "Progress", "Setting", "Workbench", "layer_noise"]
@@ -49,7 +50,9 @@ class Setting:
         engine: What runs them here.
         options: The engine's own.
         images: Labelled, where accuracy is measured.
-        preprocessing: Fit for the model's input.
+        taken: Where the model takes them.
+        output: The name of its class scores, where the user gave one.
+        label_offset: Added to labels to get its classes.
         seed: Orders the images.
         memory_bytes: For activations, and as much again for decoded images.
         fixed_batch: The only batch that the model runs, or None.
@@ -60,7 +63,9 @@ class Setting:
     engine: Engine
     options: Mapping[str, Any]
     images: ImageSet
-    preprocessing: Preprocessing
+    taken: ImageInput
+    output: str | None
+    label_offset: int
     seed: int
     memory_bytes: int
     fixed_batch: int | None
@@ -90,7 +95,7 @@ class Setting:
 
     def of(self, entries: Sequence[ImageEntry], batch: int) -> VariantImages:
         """Entries as batches."""
-        return VariantImages(self.images.source, entries, self.preprocessing, batch, self.memory_bytes)
+        return VariantImages(self.images.source, entries, self.taken, batch, self.memory_bytes)
 
 
 def layer_noise(
@@ -116,9 +121,7 @@ def layer_noise(
     """
     runner = setting.runner(prepared, observed_tensors(prepared))
     _, held_out = setting.parts(calibrated)
-    with runner.open(prepared) as session:
-        wanted = session.inputs[0]
-    return _noise(prepared, quantized, runner, setting, held_out, wanted, own)
+    return _noise(prepared, quantized, runner, setting, held_out, own)
 
 
 def _noise(
@@ -127,7 +130,6 @@ def _noise(
     runner: ModelRunner,
     setting: Setting,
     held_out: Sequence[ImageEntry],
-    wanted: TensorInfo,
     own: bool,
 ) -> SqnrReport:
     images = setting.of(held_out[:RANKING_IMAGES], runner.batch)
@@ -135,7 +137,7 @@ def _noise(
         prepared,
         quantized,
         runner.open,
-        lambda: images.batches(wanted),
+        images.batches,
         own=own,
         on_progress=lambda done: setting.on_progress("noise behind layers", done, images.count),
     )
@@ -214,7 +216,7 @@ class Workbench:
         inputs = correctable_inputs(self._prepared, plain)
         images = self._of(self._ranking)
         with self._runner.open(expose(self._prepared, inputs)) as session:
-            means = channel_means(session, lambda: images.batches(self._input), inputs)
+            means = channel_means(session, images.batches, inputs)
         shifts = bias_shifts(self._prepared, plain, means)
         before = self.sqnr(plain).logits.db
         self._base = shift_biases(self._prepared, shifts)
@@ -222,9 +224,7 @@ class Workbench:
 
     def sqnr(self, quantized: ModelProto, own: bool = False) -> SqnrReport:
         """Signal to noise behind every layer, on held-out images."""
-        return _noise(
-            self._prepared, quantized, self._runner, self._setting, self._held_out, self._input, own
-        )
+        return _noise(self._prepared, quantized, self._runner, self._setting, self._held_out, own)
 
     def rank(self) -> tuple[LayerDamage, ...]:
         """Layers by the damage that each does when quantized alone."""
@@ -233,7 +233,7 @@ class Workbench:
             self._prepared,
             self.build(),
             self._runner.open,
-            lambda: images.batches(self._input),
+            images.batches,
             on_progress=lambda done, of: self._say("layers quantized alone", done, of),
         )
 
@@ -264,7 +264,8 @@ class Workbench:
             self._say(what, done, images.count)
 
         with self._runner.open(model) as session:
-            return score_variant(session, images, on_images=counted)
+            scorer = scorer_of(session, self._setting.output, self._setting.label_offset)
+            return score_variant(session, images, scorer, counted)
 
     @cached_property
     def _exact(self) -> Scores:
@@ -273,11 +274,6 @@ class Workbench:
     @cached_property
     def _scored(self) -> VariantImages:
         return self._of(self._held_out)
-
-    @cached_property
-    def _input(self) -> TensorInfo:
-        with self._runner.open(self._prepared) as session:
-            return session.inputs[0]
 
     def _of(self, entries: Sequence[ImageEntry]) -> VariantImages:
         return self._setting.of(entries, self._runner.batch)

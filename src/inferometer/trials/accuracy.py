@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferometer.accuracy import score, top_k
-from inferometer.contracts import Session, TensorInfo
-from inferometer.data.imageset import open_set, ordered
+from inferometer.accuracy import score
+from inferometer.data.imageset import check_unchanged, open_set, ordered
 from inferometer.data.loader import Batch, ImageLoader
-from inferometer.data.preprocess import Preprocessing
+from inferometer.data.pixels import decoder_name
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import DataError
 from inferometer.records import Accuracy, Outcome, Sidecar
 from inferometer.store import arrays, write_sidecar
+from inferometer.trials.images import image_input_of, padded
 from inferometer.trials.memory import PeakMemory
+from inferometer.trials.scoring import Scorer, scorer_of
 from inferometer.trials.session import open_session
 from inferometer.trials.spec import TrialSpec
 
-__all__ = ["classifier_output", "image_feeds", "padded", "preprocessing_for", "run_accuracy"]
+__all__ = ["run_accuracy"]
 
 Progress = Callable[[int, int], None]
 
@@ -32,17 +33,19 @@ def run_accuracy(spec: TrialSpec, progress: Progress) -> Outcome:
     task, batch = spec.accuracy, spec.trial.batch
     assert task is not None, "planning gives every accuracy trial a task"
     assert batch is not None, "planning gives every accuracy trial a batch"
-    images = open_set(task.data)
+    images = open_set(task.data, task.labels)
+    check_unchanged(images, task.listing_sha256)
     peak = PeakMemory()
     opened = open_session(spec, batch)
     excluded = frozenset(task.exclude)
     kept = _Kept()
     with opened.session as session:
-        output = classifier_output(session, spec.output)
+        scorer = scorer_of(session, spec.output, spec.label_offset or 0)
+        taken = image_input_of(session.inputs, spec.preprocess, spec.inputs, spec.trial.model)
         loader = ImageLoader(
             images.source,
             ordered(images, spec.seed),
-            preprocessing_for(spec, session),
+            taken.preprocessing,
             batch,
             workers=usable_cores(),
         )
@@ -56,8 +59,8 @@ def run_accuracy(spec: TrialSpec, progress: Progress) -> Outcome:
                 wanted &= np.cumsum(wanted) <= task.images - kept.count
             if not wanted.any():
                 continue
-            logits = session.infer(image_feeds(session.inputs[0], padded(loaded.images, batch)))[output]
-            kept.add(loaded, wanted, logits[: len(loaded.labels)])
+            outputs = session.infer(taken.feeds(padded(loaded.images, batch)))
+            kept.add(loaded, wanted, outputs[scorer.output.name][: len(loaded.labels)], scorer)
             if task.images is not None and kept.count >= task.images:
                 break
     if kept.count == 0:
@@ -76,51 +79,6 @@ def run_accuracy(spec: TrialSpec, progress: Progress) -> Outcome:
     )
 
 
-def classifier_output(session: Session, wanted: str | None) -> str:
-    """The name of the ``[N, classes]`` output to score.
-
-    Raises:
-        DataError: The model has no such output, or several and none was named.
-    """
-    names = [tensor.name for tensor in session.outputs]
-    if wanted is not None:
-        if wanted not in names:
-            raise DataError(f"there is no output {wanted!r}; the model has {', '.join(names)}")
-        return wanted
-    if len(names) == 1:
-        return names[0]
-    flat = [tensor.name for tensor in session.outputs if len(tensor.shape) == 2]
-    if len(flat) == 1:
-        return flat[0]
-    raise DataError(f"which output are the class scores? The model has {', '.join(names)}")
-
-
-def preprocessing_for(spec: TrialSpec, session: Session) -> Preprocessing:
-    """The trial's preprocessing, its crop set to the model's input where the preset leaves it open."""
-    if spec.preprocess is None:
-        raise DataError(f"{spec.trial.model}: no preprocessing is given, so no image can be fed to it")
-    if len(session.inputs) != 1:
-        raise DataError(f"{spec.trial.model}: has {len(session.inputs)} inputs, so it takes no images")
-    return spec.preprocess.for_input(session.inputs[0].shape)
-
-
-def image_feeds(wanted: TensorInfo, images: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
-    """Preprocessed images ``[batch, ...] float32`` as a session's one input wants them.
-
-    Raises:
-        DataError: The input holds no floating-point numbers.
-    """
-    if np.dtype(wanted.dtype).kind != "f":
-        raise DataError(f"input {wanted.name!r} wants {wanted.dtype}, but preprocessing gives floating point")
-    return {wanted.name: images.astype(wanted.dtype, copy=False)}
-
-
-def padded(images: npt.NDArray[np.float32], batch: int) -> npt.NDArray[np.float32]:
-    """``[n, ...]`` grown to ``[batch, ...]`` by repeating the last image; callers drop the extra rows."""
-    short = batch - len(images)
-    return np.concatenate([images, np.repeat(images[-1:], short, axis=0)]) if short else images
-
-
 class _Kept:
     """Outcome of the images scored so far."""
 
@@ -129,25 +87,21 @@ class _Kept:
         self.labels: list[npt.NDArray[np.int64]] = []
         self.top: list[npt.NDArray[np.int64]] = []
         self.excluded = 0
-        self.classes = 0
+        self.classes: int | None = None
 
     @property
     def count(self) -> int:
         return len(self.hashes)
 
-    def add(self, loaded: Batch, wanted: npt.NDArray[np.bool_], logits: npt.NDArray[np.float32]) -> None:
-        scores = logits.reshape(len(logits), -1)
-        self.classes = scores.shape[1]
-        labels = loaded.labels[wanted]
-        if labels.max() >= self.classes:
-            place = int(np.flatnonzero(wanted)[labels.argmax()])
-            raise DataError(
-                f"{loaded.files[place]}: has the label {labels.max()}, outside the model's classes "
-                f"(0..{self.classes - 1})"
-            )
+    def add(
+        self, loaded: Batch, wanted: npt.NDArray[np.bool_], values: npt.NDArray[Any], scorer: Scorer
+    ) -> None:
+        files = [name for name, keep in zip(loaded.files, wanted, strict=True) if keep]
+        ranked = scorer.rank(values[wanted], loaded.labels[wanted], files)
+        self.classes = ranked.classes
         self.hashes += [digest for digest, keep in zip(loaded.hashes, wanted, strict=True) if keep]
-        self.labels.append(labels)
-        self.top.append(top_k(scores[wanted], min(5, self.classes)))
+        self.labels.append(ranked.labels)
+        self.top.append(ranked.top)
 
 
 def _accuracy(kept: _Kept, loader: ImageLoader) -> Accuracy:
@@ -155,11 +109,12 @@ def _accuracy(kept: _Kept, loader: ImageLoader) -> Accuracy:
     return Accuracy(
         images=kept.count,
         top1=top1,
-        top5=top5 if kept.classes > 5 else None,
+        top5=top5 if (kept.classes or 0) > 5 else None,
         classes=kept.classes,
         excluded=kept.excluded,
         skipped=len(loader.skipped),
         skipped_files=tuple(f"{item.file}: {item.reason}" for item in loader.skipped),
+        decoder=decoder_name(),
     )
 
 

@@ -14,8 +14,9 @@ from onnx import ModelProto
 
 from inferometer import registry
 from inferometer.contracts import Engine, Session, TensorInfo
-from inferometer.data.imageset import open_set, split_entries
+from inferometer.data.imageset import check_unchanged, open_set, split_entries
 from inferometer.data.loader import Batch, ImageLoader, SkippedImage
+from inferometer.data.pixels import decoder_name
 from inferometer.data.synthetic import synthetic_feeds
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.process import release_memory
@@ -26,8 +27,8 @@ from inferometer.quantize.graph import expose, observed_tensors, prepare
 from inferometer.quantize.histogram import is_compiled
 from inferometer.records import CalibrationInfo, Outcome
 from inferometer.store import write_sidecar
-from inferometer.trials.accuracy import image_feeds, padded, preprocessing_for
 from inferometer.trials.forward import ForwardPlan, plan_forward
+from inferometer.trials.images import image_input_of, padded
 from inferometer.trials.memory import PeakMemory
 from inferometer.trials.spec import TrialSpec
 
@@ -88,6 +89,7 @@ def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
             forward_batch=plan.batch,
             threads=times.threads,
             stages_s={**times.seconds, "wall": times.wall_s},
+            decoder=decoder_name() if task.data else None,
         ),
         sidecars=(sidecar,),
         memory=memory,
@@ -139,12 +141,14 @@ def _batches(spec: TrialSpec, session: Session, batch: int) -> _Source:
     assert task is not None
     if task.data is None:
         return _synthetic(spec, session, batch)
-    images = open_set(task.data)
+    images = open_set(task.data, task.labels)
+    check_unchanged(images, task.listing_sha256)
     entries = split_entries(images, task.images, task.split, spec.seed).calibration
+    taken = image_input_of(session.inputs, spec.preprocess, spec.inputs, spec.trial.model)
     loader = ImageLoader(
         images.source,
         entries,
-        preprocessing_for(spec, session),
+        taken.preprocessing,
         batch,
         keep_bytes=int(task.memory_bytes * _PIXELS_SHARE),
     )
@@ -154,7 +158,7 @@ def _batches(spec: TrialSpec, session: Session, batch: int) -> _Source:
         if loaded is None:
             return None
         return CalibrationBatch(
-            feeds=image_feeds(session.inputs[0], padded(loaded.images, batch)),
+            feeds=taken.feeds(padded(loaded.images, batch)),
             count=len(loaded.labels),
             hashes=loaded.hashes,
         )
@@ -173,7 +177,11 @@ def _synthetic(spec: TrialSpec, session: Session, batch: int) -> _Source:
     def read() -> Iterator[CalibrationBatch]:
         for number in range(rounds):
             images = [
-                synthetic_feeds(_single(session, batch), int(np.uint32(spec.seed + number * batch + row)))
+                synthetic_feeds(
+                    _single(session, batch),
+                    int(np.uint32(spec.seed + number * batch + row)),
+                    ranges=spec.ranges,
+                )
                 for row in range(batch)
             ]
             feeds = {

@@ -6,7 +6,9 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from inferometer.config import CALIBRATION_MEMORY_BYTES, Limits, MeasureSection
+from pydantic import Field
+
+from inferometer.config import CALIBRATION_MEMORY_BYTES, InputEntry, Limits, MeasureSection
 from inferometer.data.preprocess import Preprocessing
 from inferometer.records import Frozen, ModelInfo, Trial
 
@@ -21,6 +23,7 @@ class CalibrationTask(Frozen):
     """
 
     data: str | None
+    labels: str | None = None
     listing_sha256: str | None
     images: int
     method: Literal["kl", "minmax", "percentile", "mse"]
@@ -34,6 +37,7 @@ class AccuracyTask(Frozen):
     """Which images are scored: all of ``data`` but those whose file hash is in ``exclude``."""
 
     data: str
+    labels: str | None = None
     listing_sha256: str
     images: int | None
     exclude: tuple[str, ...]
@@ -58,6 +62,8 @@ class TrialSpec(Frozen):
     options: dict[str, Any]
     output: str | None
     seed: int
+    inputs: dict[str, InputEntry] = Field(default_factory=dict)
+    label_offset: int | None = None
     measure: MeasureSection
     limits: Limits
     isolation: Literal["trial", "series"]
@@ -66,6 +72,11 @@ class TrialSpec(Frozen):
     table: str | None = None
     table_sha256: str | None = None
     detail: Literal["none", "executed", "profile"] = "none"
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """By input: what synthetic feeds lie between, where the user said so."""
+        return {name: entry.range for name, entry in self.inputs.items() if entry.range is not None}
 
 
 class Job(Frozen):
@@ -94,6 +105,8 @@ def identity_of(spec: TrialSpec) -> str:
         "table": spec.table_sha256,
         "output": spec.output,
     }
+    if spec.inputs:
+        content["inputs"] = {name: entry.model_dump(mode="json") for name, entry in spec.inputs.items()}
     if trial.kind in ("throughput", "latency"):
         content |= {
             "copies": trial.copies,
@@ -106,7 +119,7 @@ def identity_of(spec: TrialSpec) -> str:
             "repeat": trial.repeat,
         }
     if spec.calibration is not None:
-        no_matter = {"data", "split", "memory_bytes"}
+        no_matter = {"data", "labels", "split", "memory_bytes"}
         if spec.calibration.percentile is None:  # so that trials of the other methods keep their identity
             no_matter.add("percentile")
         content["calibration"] = spec.calibration.model_dump(mode="json", exclude=no_matter) | {
@@ -114,7 +127,9 @@ def identity_of(spec: TrialSpec) -> str:
         }
         content["seed"] = spec.seed
     if spec.accuracy is not None:
-        content["accuracy"] = spec.accuracy.model_dump(mode="json", exclude={"data"})
+        if spec.label_offset:
+            content["label_offset"] = spec.label_offset
+        content["accuracy"] = spec.accuracy.model_dump(mode="json", exclude={"data", "labels"})
         content["seed"] = spec.seed
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

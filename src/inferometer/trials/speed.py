@@ -35,7 +35,7 @@ def run_speed(spec: TrialSpec) -> Outcome:
     peak = PeakMemory()
     opened = open_session(spec, batch)
     with opened.session as session:
-        feeds = synthetic_feeds(session.inputs, spec.seed)
+        feeds = synthetic_feeds(session.inputs, spec.seed, ranges=spec.ranges)
         for slot in range(session.in_flight):
             session.prepare(slot, feeds)
         if spec.trial.kind == "latency":

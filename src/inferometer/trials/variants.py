@@ -18,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto
 
-from inferometer.accuracy import hits, top_k
-from inferometer.contracts import Engine, Session, TensorInfo
+from inferometer.accuracy import hits
+from inferometer.contracts import Engine, Session
 from inferometer.data.imageset import ImageEntry, ImageSet
 from inferometer.data.loader import Batch, ImageLoader
-from inferometer.data.preprocess import Preprocessing
 from inferometer.data.source import ImageSource
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import DataError
@@ -30,7 +29,8 @@ from inferometer.models.files import save
 from inferometer.quantize.graph import is_quantized
 from inferometer.quantize.passes import CalibrationBatch, StageTimes, Values, real_rows, run_pass
 from inferometer.records import Precision
-from inferometer.trials.accuracy import classifier_output, image_feeds, padded
+from inferometer.trials.images import ImageInput, padded
+from inferometer.trials.scoring import Ranked, Scorer
 
 __all__ = ["ModelRunner", "Scores", "VariantImages", "hashes_of", "parted", "score_variant"]
 
@@ -81,30 +81,29 @@ class VariantImages:
         self,
         source: ImageSource,
         entries: Sequence[ImageEntry],
-        preprocessing: Preprocessing,
+        taken: ImageInput,
         batch: int,
         keep_bytes: int,
     ) -> None:
         """Nothing is read yet; ``keep_bytes`` of decoded pixels are kept from pass to pass."""
-        self._loader = ImageLoader(source, entries, preprocessing, batch, keep_bytes=keep_bytes)
+        self._taken = taken
+        self._loader = ImageLoader(source, entries, taken.preprocessing, batch, keep_bytes=keep_bytes)
         self._batch = batch
         self.count = len(entries)
         self.labels: dict[int, npt.NDArray[np.int64]] = {}
 
-    def batches(self, wanted: TensorInfo) -> Iterator[Callable[[], CalibrationBatch | None]]:
-        """One pass, for `run_pass`; ``wanted`` is the model's one input."""
+    def batches(self) -> Iterator[Callable[[], CalibrationBatch | None]]:
+        """One pass, for `run_pass`."""
         self.labels = {}
         for number, decode in enumerate(self._loader.deferred()):
-            yield partial(self._made, number, decode, wanted)
+            yield partial(self._made, number, decode)
 
-    def _made(
-        self, number: int, decode: Callable[[], Batch | None], wanted: TensorInfo
-    ) -> CalibrationBatch | None:
+    def _made(self, number: int, decode: Callable[[], Batch | None]) -> CalibrationBatch | None:
         loaded = decode()
         if loaded is None:
             return None
         self.labels[number] = loaded.labels
-        feeds = image_feeds(wanted, padded(loaded.images, self._batch))
+        feeds = self._taken.feeds(padded(loaded.images, self._batch))
         return CalibrationBatch(feeds=feeds, count=len(loaded.labels), hashes=loaded.hashes)
 
 
@@ -129,34 +128,29 @@ class Scores:
 def score_variant(
     session: Session,
     images: VariantImages,
-    output: str | None = None,
+    scorer: Scorer,
     on_images: Callable[[int], None] = lambda count: None,
 ) -> Scores:
     """Score one model.
 
     Raises:
-        DataError: No class scores, a label outside the classes, or no sound image.
+        DataError: A label outside the classes, or no sound image.
+        ModelError: The output is no class scores.
     """
-    name = classifier_output(session, output)
-    kept: dict[int, npt.NDArray[np.int64]] = {}
+    name = scorer.output.name
+    kept: dict[int, Ranked] = {}
 
     def visit(slot: int, batch: CalibrationBatch, number: int, values: Values) -> None:
         rows = real_rows(values[name], name, batch, number)
-        scores = rows.reshape(batch.count, -1)
-        if images.labels[number].max() >= scores.shape[1]:
-            raise DataError(
-                f"an image has the label {images.labels[number].max()}, outside the model's classes "
-                f"(0..{scores.shape[1] - 1})"
-            )
-        kept[number] = top_k(scores, min(5, scores.shape[1]))
+        kept[number] = scorer.rank(rows, images.labels[number])
 
-    run_pass(session, lambda: images.batches(session.inputs[0]), visit, StageTimes(), on_images)
+    run_pass(session, images.batches, visit, StageTimes(), on_images)
     if not kept:
         raise DataError("no image is left to score")
     order = sorted(kept)
     return Scores(
-        labels=np.concatenate([images.labels[number] for number in order]),
-        top=np.concatenate([kept[number] for number in order]),
+        labels=np.concatenate([kept[number].labels for number in order]),
+        top=np.concatenate([kept[number].top for number in order]),
     )
 
 

@@ -121,16 +121,16 @@ def test_a_target_shape_put_together_from_constants() -> None:
     _check(model(nodes, [info("x", [1, 2, 3])], [info("y", [1, 6])], weights), 1, None, 5)
 
 
-def test_an_expanded_token_can_have_a_fixed_batch_but_no_symbolic_one() -> None:
+def test_an_expanded_token_follows_any_batch() -> None:
     weights = {"token": normal(1, 1, 4), "shape": _shape([2, 1, 4])}
     nodes = [
         node("Expand", ["token", "shape"], ["t"], name="expand_token"),
         node("Concat", ["t", "x"], ["y"], axis=1),
     ]
     original = model(nodes, [info("x", [2, 3, 4])], [info("y", [2, 4, 4])], weights)
-    _check(original, 2, 1, 6)
-    with pytest.raises(ModelError, match=r"'expand_token'.*set a fixed batch"):
-        set_batch(original, None)
+    _check(original, 2, None, 1, 6)
+    free = set_batch(original, None)
+    _check(set_batch(free, 3), 3, None, 1)  # there and back
 
 
 def test_an_expand_of_a_batched_tensor() -> None:
@@ -145,9 +145,34 @@ def test_resize_to_fixed_sizes() -> None:
     weights = {"sizes": _shape([1, 3, 4, 4])}
     nodes = [node("Resize", ["x", "", "", "sizes"], ["y"], name="up")]
     original = model(nodes, [info("x", [1, 3, 2, 2])], [info("y", [1, 3, 4, 4])], weights)
-    _check(original, 1, 3)
-    with pytest.raises(ModelError, match="'up'"):
-        set_batch(original, None)
+    _check(original, 1, None, 3)
+
+
+@pytest.mark.parametrize("op", ["Tile", "ConstantOfShape"])
+def test_a_stored_value_repeated_for_each_image(op: str) -> None:
+    weights = {"token": normal(1, 3), "times": _shape([2, 1])} if op == "Tile" else {"times": _shape([2, 3])}
+    inputs = ["token", "times"] if op == "Tile" else ["times"]
+    nodes = [node(op, inputs, ["t"]), node("Concat", ["t", "x"], ["y"], axis=1)]
+    _check(model(nodes, [info("x", [2, 3])], [info("y", [2, 6])], weights), 2, None, 1, 5)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_initial_states_of_zeros_are_left_out_and_others_are_refused(op: str, gates: int) -> None:
+    weights = {
+        "w": normal(1, 4 * gates, 3),
+        "r": normal(1, 4 * gates, 4),
+        "h": np.zeros((1, 1, 4), np.float32),
+    }
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        node(op, ["t", "w", "r", "", "", "h"], ["all", "last"], hidden_size=4, name="recurrent"),
+        node("Squeeze", ["last", "axis"], ["y"]),
+    ]
+    weights["axis"] = _shape([0])
+    original = model(nodes, [info("x", [1, 5, 3])], [info("y", [1, 4])], weights)
+    _check(original, 1, None, 3)
+    original.graph.initializer[2].CopyFrom(onnx.numpy_helper.from_array(normal(1, 1, 4), "h"))
+    _refused(original, "'recurrent'.*initial state 'h' is made for one batch")
 
 
 def test_an_output_that_does_not_depend_on_the_batch_stays() -> None:
@@ -212,10 +237,141 @@ def test_a_token_joined_to_one_image_is_refused() -> None:
     _refused(model(nodes, [info("x", [1, 3, 4])], [info("y", [1, 4, 4])], weights), "'join'")
 
 
-def test_an_output_averaged_over_the_batch_stays_as_it_is() -> None:
-    nodes = [node("ReduceMean", ["x"], ["m"], axes=[0], keepdims=1), node("Identity", ["m"], ["y"])]
-    fixed = model(nodes, [info("x", [4, 3])], [info("y", [1, 3])])
-    assert _dims(set_batch(fixed, 2)) == ((2, 3), (1, 3))  # its output never had the batch
+JOINING = {
+    "mean": (
+        [node("ReduceMean", ["x"], ["m"], axes=[0], keepdims=1), node("Sub", ["x", "m"], ["y"])],
+        "reduces along",
+    ),
+    "all": ([node("ReduceMax", ["x"], ["m"]), node("Div", ["x", "m"], ["y"])], "reduces along axis 0"),
+    "softmax": ([node("Softmax", ["x"], ["y"], axis=0)], "normalises along axis 0"),
+    "running sum": ([node("CumSum", ["x", "zero"], ["y"])], "adds up along axis 0"),
+    "first": (
+        [node("Gather", ["x", "places"], ["g"], axis=0), node("Add", ["x", "g"], ["y"])],
+        "picks along axis 0",
+    ),
+    "first rows": (
+        [node("Slice", ["x", "zeros", "twos", "zeros"], ["s"]), node("Relu", ["s"], ["y"])],
+        "changes the length of axis 0|cannot be told",
+    ),
+    "turned round": (
+        [node("Slice", ["x", "last", "end", "zeros", "back"], ["y"])],
+        "turns round along axis 0",
+    ),
+    "joined": (
+        [node("Concat", ["x", "x"], ["j"], axis=0), node("Reshape", ["j", "wide"], ["y"])],
+        "joins along axis 0",
+    ),
+    "pairs": (
+        [
+            node("Transpose", ["x"], ["t"]),
+            node("MatMul", ["x", "t"], ["p"]),
+            node("MatMul", ["p", "x"], ["y"]),
+        ],
+        "two axes",
+    ),
+    "summed pairs": (
+        [
+            node("Transpose", ["x"], ["t"]),
+            node("MatMul", ["t", "x"], ["p"]),
+            node("MatMul", ["x", "p"], ["y"]),
+        ],
+        "sums along axis",
+    ),
+    "einsum": (
+        [node("Einsum", ["x", "x"], ["p"], equation="ni,nj->ij"), node("MatMul", ["x", "p"], ["y"])],
+        "sums along 'n'",
+    ),
+    "one range": (
+        [
+            node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+            node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+        ],
+        "one range for all images",
+    ),
+    "averaged away": ([node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=1)], "reduces along axis 0"),
+}
+
+
+@pytest.mark.parametrize("which", JOINING)
+def test_what_joins_the_images_of_a_batch_is_refused(which: str) -> None:
+    nodes, words = JOINING[which]
+    weights = {
+        "zero": np.int64(0), "zeros": _shape([0]), "twos": _shape([2]), "places": _shape([0]),
+        "last": _shape([-1]), "end": _shape([-9]), "back": _shape([-1]), "wide": _shape([-1, 6]),
+    }  # fmt: skip
+    rows = 1 if which == "averaged away" else 2
+    original = model(nodes, [info("x", [2, 3])], [info("y", [rows, 6 if which == "joined" else 3])], weights)
+    for batch in (None, 4):
+        with pytest.raises(ModelError, match=words):
+            set_batch(original, batch)
+    set_batch(original, 2)  # as it is
+
+
+def test_softmax_before_opset_13_normalises_all_further_axes() -> None:
+    old = model([node("Softmax", ["x"], ["y"], axis=0)], [info("x", [2, 3])], [info("y", [2, 3])], opset=11)
+    _refused(old, "normalises along axis 0")
+    fine = model([node("Softmax", ["x"], ["y"], axis=1)], [info("x", [2, 3])], [info("y", [2, 3])], opset=11)
+    assert _dims(set_batch(fine, 4)) == ((4, 3), (4, 3))
+
+
+def test_a_sequence_first_model_is_refused() -> None:
+    weights = {"w": normal(1, 4, 3), "r": normal(1, 4, 4, seed=1), "axis": _shape([0])}
+    nodes = [
+        node("RNN", ["x", "w", "r"], ["all", "last"], hidden_size=4, name="rnn"),
+        node("Squeeze", ["last", "axis"], ["y"]),
+    ]
+    _refused(model(nodes, [info("x", [5, 2, 3])], [info("y", [2, 4])], weights), "'rnn'.*steps along axis 0")
+
+
+def test_a_model_whose_outputs_ignore_the_leading_axis_has_no_batch() -> None:
+    nodes = [node("Shape", ["x"], ["s"]), node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)]
+    _refused(
+        model(nodes, [info("x", [5, 2])], [info("y", [2])]), "no output follows the leading axis of input 'x'"
+    )
+
+
+def test_control_flow_made_for_one_batch_is_refused() -> None:
+    def body(op: str) -> onnx.GraphProto:
+        return onnx.helper.make_graph([node(op, ["x"], ["z"])], op, [], [info("z", [1, 3])])
+
+    weights = {"yes": np.bool_(True)}
+    nodes = [
+        node("Relu", ["x"], ["h"]),
+        node("If", ["yes"], ["y"], then_branch=body("Relu"), else_branch=body("Neg"), name="if"),
+    ]
+    fixed = model(nodes, [info("x", [1, 3])], [info("y", [1, 3])], weights)
+    for batch in (None, 3):
+        with pytest.raises(ModelError, match=r"'if'.*inside|no output follows the leading axis"):
+            set_batch(fixed, batch)
+
+
+def test_every_open_leading_axis_becomes_the_batch() -> None:
+    inputs = [info("a", ["A", 3]), info("b", ["B", 3]), info("c", [None, 3]), info("limits", [3])]
+    nodes = [node("Sum", ["a", "b", "c", "limits"], ["y"])]
+    changed = set_batch(model(nodes, inputs, [info("y", ["Y", 3])]), 4)
+    assert [item.shape for item in describe(changed).inputs] == [(4, 3), (4, 3), (4, 3), (3,)]
+    assert describe(changed).batch == 4
+
+
+def test_the_batch_is_that_of_the_first_input_with_two_axes() -> None:
+    inputs = [info("factor", []), info("limits", [3]), info("x", ["N", 3])]
+    nodes = [node("Sum", ["factor", "limits", "x"], ["y"])]
+    changed = set_batch(model(nodes, inputs, [info("y", ["N", 3])]), 2)
+    assert [item.shape for item in describe(changed).inputs] == [(), (3,), (2, 3)]
+
+
+def test_outputs_of_a_symbolic_model_may_have_the_batch_elsewhere() -> None:
+    weights = {"join": _shape([-1, 3])}
+    nodes = [node("Transpose", ["x"], ["t"]), node("Reshape", ["x", "join"], ["r"])]
+    free = model(nodes, [info("x", ["N", 6])], [info("t", [6, "N"]), info("r", ["2*N", 3])], weights)
+    assert [item.shape for item in describe(set_batch(free, 4)).outputs] == [(6, 4), (None, 3)]
+
+
+@pytest.mark.parametrize("length", [0, -1])
+def test_a_leading_length_below_one_means_an_open_batch(length: int) -> None:
+    odd = model([node("Relu", ["x"], ["y"])], [info("x", [length, 3])], [info("y", [length, 3])])
+    assert _dims(set_batch(odd, None)) == (("N", 3), ("N", 3))
+    assert _dims(set_batch(odd, 4)) == ((4, 3), (4, 3))
 
 
 def test_no_batch_axis() -> None:
