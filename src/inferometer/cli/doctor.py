@@ -34,6 +34,7 @@ from inferometer.data.preprocess import load as load_preprocessing
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import ConfigError, DataError
 from inferometer.models import networks
+from inferometer.models.form import FORM_WORDS
 from inferometer.models.inspection import describe
 from inferometer.models.roles import class_output, image_axes, image_input
 from inferometer.models.summary import ModelSummary, TensorInfo
@@ -286,8 +287,14 @@ def _about_model(found: Checkup) -> list[str]:
         f"Opset {summary.opset}, written by {summary.producer or 'an exporter that does not say'}; "
         f"{summary.parameters / 1e6:.2f} M parameters, "
         f"{'unknown' if summary.macs is None else f'{summary.macs / 1e9:.3f} G'} MACs per image; "
-        f"batch: {found.batch}."
+        f"batch: {found.batch}.",
+        f"Numbers: {summary.float_type or 'no floats'}, {FORM_WORDS[summary.form]}.",
     ]
+    if summary.float_type not in ("float32", None) and summary.form == "float":
+        lines.append(
+            f"An engine at fp32 may compute in {summary.float_type} or widen it: precision_mac_share in a "
+            "record tells which. INT8 is made of it after widening to float32."
+        )
     lines += [f"Input {_spelled(one)}." for one in summary.inputs]
     lines += [f"Output {_spelled(one)}." for one in summary.outputs]
     if found.output is not None and found.not_scored is None:
@@ -410,6 +417,8 @@ def _model_document(path: str | None, found: Checkup) -> dict[str, Any]:
         "macs": summary.macs,
         "batch": found.batch,
         "quantized": summary.is_quantized,
+        "form": summary.form,
+        "float_type": summary.float_type,
         "scored": None if found.output is None else asdict(found.output),
         "not_scored": found.not_scored,
         "int8": found.int8,

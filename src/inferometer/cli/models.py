@@ -13,6 +13,7 @@ from inferometer.cli.options import JsonOption, refuse_overwriting
 from inferometer.cli.weights import WeightsOption, say
 from inferometer.errors import ConfigError
 from inferometer.models import networks
+from inferometer.models.form import FORM_WORDS
 from inferometer.models.inspection import describe
 from inferometer.models.summary import ModelSummary
 from inferometer.report.tables import Cell, Column, Table
@@ -75,7 +76,7 @@ def show(
         for tensor in group:
             print_line(f"{label:8} {tensor.name} {list(tensor.shape or ())} {tensor.dtype}")
     print_line(f"opset    {summary.opset}")
-    print_line(f"form     {'quantized' if summary.is_quantized else 'float'}")
+    print_line(f"form     {summary.float_type or 'no floats'}, {FORM_WORDS[summary.form]}")
     print_line(
         f"total    {summary.parameters / 1e6:.2f} M parameters, {_giga(summary.macs)} G MACs per image"
     )

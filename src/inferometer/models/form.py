@@ -8,7 +8,16 @@ from inferometer.models.graph import all_nodes, all_tensors, is_standard, true_i
 from inferometer.models.shapes import dtype_name
 from inferometer.models.summary import Form
 
-__all__ = ["float_type", "form_of"]
+__all__ = ["FORM_WORDS", "float_type", "form_of"]
+
+FORM_WORDS: dict[Form, str] = {
+    "float": "not quantized",
+    "qdq": "quantized: pairs of QuantizeLinear and DequantizeLinear",
+    "qoperator": "quantized: operators on integers",
+    "dynamic": "quantized, the ranges of activations taken anew in each call",
+    "weights": "weights quantized, computed in floats",
+}
+"""What each form means, for a reader."""
 
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 

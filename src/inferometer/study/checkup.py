@@ -117,7 +117,7 @@ def _batch(path: Path, summary: ModelSummary) -> str:
     if summary.batch is None:
         return "any"
     try:
-        set_batch(load_model(path), None)
+        set_batch(load_model(path, weights=False), None)
     except ModelError as error:
         return f"{summary.batch} alone: {error}"
     return f"{summary.batch} in the file, but any can be set"

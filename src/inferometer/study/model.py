@@ -176,7 +176,7 @@ def _with_shapes(
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     fixed = folder / "models" / f"{_sha256(summary)[:12]}-shapes-{digest}.onnx"
     if not fixed.exists():
-        save(fix_shapes(load_model(path), shapes), fixed)
+        save(fix_shapes(load_model(path, weights=False), shapes), fixed, source=path)
     return fixed, describe(fixed)
 
 
@@ -234,10 +234,10 @@ def _any_batch(path: Path, summary: ModelSummary, folder: Path) -> tuple[Path, i
     free = folder / "models" / f"{_sha256(summary)[:12]}-any-batch.onnx"
     if not free.exists():
         try:
-            model = set_batch(load_model(path), None)
+            model = set_batch(load_model(path, weights=False), None)
         except ModelError as error:
             return path, summary.batch, str(error)
-        save(model, free)
+        save(model, free, source=path)
     return free, None, None
 
 
