@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from inferometer import registry
+from inferometer.analysis.checkup import Attempt, Checkup
 from inferometer.config import InputEntry
 from inferometer.contracts import Engine
 from inferometer.data.synthetic import synthetic_feeds
@@ -15,57 +15,15 @@ from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import CalibrationError, InferometerError, MissingExtra, ModelError, Unsupported
 from inferometer.models.files import load as load_model
 from inferometer.models.rebatch import set_batch
-from inferometer.models.roles import ClassOutput, class_output, image_input
+from inferometer.models.roles import class_output, image_input
 from inferometer.models.summary import ModelSummary
 from inferometer.quantize.graph import observed_tensors, prepare
 from inferometer.quantize.layout import WEIGHTED_OPS
 from inferometer.records import Precision
 
-__all__ = ["Attempt", "Checkup", "checkup"]
+__all__ = ["checkup"]
 
 _PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One engine at one precision.
-
-    Attributes:
-        engine: Its name.
-        precision: ``int8`` is tried for files that are quantized.
-        outcome: ``runs``; ``refuses`` the model or precision; ``fails`` although it should not; ``absent``.
-        reason: Why it does not run.
-    """
-
-    engine: str
-    precision: Precision
-    outcome: Literal["runs", "refuses", "fails", "absent"]
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
-class Checkup:
-    """What a model is.
-
-    Attributes:
-        summary: What its file says.
-        takes_images: Whether one input is an image.
-        output: What is scored; None when nothing can be.
-        not_scored: Why not.
-        batch: How its batch can be chosen, in words.
-        int8: Whether ranges can be chosen for it, in words.
-        int8_ok: Whether they can; None for a file that is quantized already.
-        attempts: Engine by engine.
-    """
-
-    summary: ModelSummary
-    takes_images: bool
-    output: ClassOutput | None
-    not_scored: str | None
-    batch: str
-    int8: str
-    int8_ok: bool | None
-    attempts: tuple[Attempt, ...]
 
 
 def checkup(
