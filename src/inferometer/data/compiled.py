@@ -30,8 +30,9 @@ _ROWS = 16  # of the horizontal pass side by side: 64 bytes for each column, one
 _READ_ONLY_PIXELS = types.Array(types.uint8, 3, "A", readonly=True)
 _TABLES = types.Array(types.float32, 2, "C", readonly=True)
 _PICTURE = types.Array(types.uint32, 2, "C")
-_WINDOW: Any = types.UniTuple(types.float64, 4)  # type: ignore[no-untyped-call]
-_PASS: Any = types.Tuple((types.int32[::1], types.int32[::1], types.int32[:, ::1]))  # type: ignore[no-untyped-call]
+_TUPLES: Any = types  # which are not annotated
+_WINDOW = _TUPLES.UniTuple(types.float64, 4)
+_PASS = _TUPLES.Tuple((types.int32[::1], types.int32[::1], types.int32[:, ::1]))
 
 
 @compiled(types.float64(types.float64, types.boolean))
