@@ -137,9 +137,13 @@ def test_it_runs_or_is_refused_with_the_reason(case: Case, path: Path, tmp_path:
             close(found, dict(zip(names, ReferenceEvaluator(load(file)).run(None, feeds), strict=True)), case)
 
 
+AT_OTHER_BATCHES = [
+    name for name, one in CASES.items() if one.onnxruntime is None and one.batch is None and one.rows
+]
+
+
+@pytest.mark.parametrize("case", AT_OTHER_BATCHES, indirect=True)
 def test_each_row_is_what_it_is_alone(case: Case, path: Path, tmp_path: Path) -> None:
-    if case.onnxruntime is not None or case.batch is not None or not case.rows:
-        pytest.skip("it does not run at other batches")
     original = describe(path).batch or 1
     file, symbolic = tmp_path / "many.onnx", tmp_path / "symbolic.onnx"
     many = 4 * original
@@ -159,9 +163,8 @@ def test_each_row_is_what_it_is_alone(case: Case, path: Path, tmp_path: Path) ->
         close({name: np.concatenate([part[name] for part in parts])}, together, case)
 
 
+@pytest.mark.parametrize("case", [name for name, one in CASES.items() if one.quantized != ""], indirect=True)
 def test_it_is_quantized_or_the_reason_is_told(case: Case, path: Path, tmp_path: Path) -> None:
-    if case.quantized == "":
-        pytest.skip("nothing is expected of its INT8 form")
     model = load(path)
     if case.quantized is not None:
         with pytest.raises(InferometerError, match=case.quantized):

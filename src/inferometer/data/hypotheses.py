@@ -16,11 +16,11 @@ from inferometer.data.ilsvrc2012 import class_of_id
 from inferometer.data.preprocess import PRESETS, Preprocessing
 
 __all__ = [
-    "Geometry",
+    "Framing",
     "Hypothesis",
     "Normalisation",
     "Numbering",
-    "geometries",
+    "framings",
     "normalisations",
     "numberings",
     "offset_by",
@@ -36,7 +36,7 @@ _WIDE_CROP = 0.95  # Source: PyTorch Image Models, crop_pct of many later models
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Framing:
     """How an image becomes ``side`` x ``side`` pixels; see `Preprocessing` for the fields."""
 
     side: int
@@ -69,7 +69,7 @@ class Normalisation:
 class Hypothesis:
     """One way to feed a model."""
 
-    geometry: Geometry
+    framing: Framing
     normalisation: Normalisation
     channels: Order
 
@@ -77,19 +77,19 @@ class Hypothesis:
     def preprocessing(self) -> Preprocessing:
         """As a preprocessing, named after the preset that it is, if it is one."""
         turned = self.channels == "BGR"
-        geometry = self.geometry
-        whole = geometry.resize_short is None and geometry.resize_exact is None
+        framing = self.framing
+        whole = framing.resize_short is None and framing.resize_exact is None
         made = Preprocessing(
-            resize_short=geometry.resize_short,
-            resize_exact=geometry.resize_exact,
-            interpolation=geometry.interpolation,
-            crop=None if whole or geometry.resize_exact == geometry.side else geometry.side,
-            size=(geometry.side, geometry.side) if whole else None,
+            resize_short=framing.resize_short,
+            resize_exact=framing.resize_exact,
+            interpolation=framing.interpolation,
+            crop=None if whole or framing.resize_exact == framing.side else framing.side,
+            size=(framing.side, framing.side) if whole else None,
             channels=self.channels,
             mean=self.normalisation.mean[::-1] if turned else self.normalisation.mean,
             std=self.normalisation.std[::-1] if turned else self.normalisation.std,
         )
-        return made.model_copy(update={"name": _preset_of(made, geometry.side) or made.name})
+        return made.model_copy(update={"name": _preset_of(made, framing.side) or made.name})
 
     @property
     def preset(self) -> str | None:
@@ -148,7 +148,7 @@ def numberings(classes: int | None) -> list[Numbering]:
     return found
 
 
-def geometries(side: int, as_they_are: bool) -> list[Geometry]:
+def framings(side: int, as_they_are: bool) -> list[Framing]:
     """Ways to make ``side`` x ``side`` pixels, the commonest first.
 
     Args:
@@ -156,17 +156,17 @@ def geometries(side: int, as_they_are: bool) -> list[Geometry]:
         as_they_are: Whether all images have that size already: then nothing is to be resized.
     """
     if as_they_are:
-        return [Geometry(side, "bilinear")]
+        return [Framing(side, "bilinear")]
     usual = _RESIZED.get(side, round(side / _USUAL_CROP))
     return [
-        Geometry(side, "bilinear", resize_short=usual),
-        Geometry(side, "bicubic", resize_short=usual),
-        Geometry(side, "bilinear", resize_exact=usual),
-        Geometry(side, "bilinear", resize_exact=side),
-        Geometry(side, "bicubic", resize_exact=side),
-        Geometry(side, "bilinear", resize_short=side),
-        Geometry(side, "bicubic", resize_short=side),
-        Geometry(side, "bicubic", resize_short=round(side / _WIDE_CROP)),
+        Framing(side, "bilinear", resize_short=usual),
+        Framing(side, "bicubic", resize_short=usual),
+        Framing(side, "bilinear", resize_exact=usual),
+        Framing(side, "bilinear", resize_exact=side),
+        Framing(side, "bicubic", resize_exact=side),
+        Framing(side, "bilinear", resize_short=side),
+        Framing(side, "bicubic", resize_short=side),
+        Framing(side, "bicubic", resize_short=round(side / _WIDE_CROP)),
     ]
 
 

@@ -26,10 +26,10 @@ from inferometer.analysis.diagnosis import (
     tied,
 )
 from inferometer.data.hypotheses import (
-    Geometry,
+    Framing,
     Hypothesis,
     Numbering,
-    geometries,
+    framings,
     normalisations,
     numberings,
     offset_by,
@@ -83,7 +83,7 @@ def diagnose(
     Raises:
         DataError: No image can be used.
     """
-    shapes = geometries(side, as_they_are)
+    shapes = framings(side, as_they_are)
     known = [one for one in normalisations(channels) if not integers or set(one.std) == {1.0}]
     known = [one for one in known if not integers or set(one.mean) == {0.0}]
     levels = [Hypothesis(shapes[0], one, order) for one in known for order in orders(channels)]
@@ -102,7 +102,7 @@ def diagnose(
         labels,
         _aspect("channels", level, same_level, lambda one: one.channels),
         _aspect("normalisation", level, same_order, lambda one: one.normalisation.words),
-        _aspect("resize and crop", final, by_shape, lambda one: one.geometry.words),
+        _aspect("resize and crop", final, by_shape, lambda one: one.framing.words),
     ]
     judged = _judged(search, given, final, numbering, evidence) if given else (None, None, ())
     return Diagnosis(
@@ -216,10 +216,10 @@ def _levels_of(given: Given | None, ways: Sequence[Hypothesis]) -> list[Hypothes
 
 def _shapes_of(given: Given | None, ways: Sequence[Hypothesis]) -> list[Hypothesis]:
     """The ways that resize and crop as the user does."""
-    return [one for one in ways if given and _geometry(one.preprocessing) == _geometry(given.preprocessing)]
+    return [one for one in ways if given and _framing(one.preprocessing) == _framing(given.preprocessing)]
 
 
-def _geometry(how: Preprocessing) -> tuple[object, ...]:
+def _framing(how: Preprocessing) -> tuple[object, ...]:
     crop = None if how.crop == how.resize_exact else how.crop
     return how.resize_short, how.resize_exact, how.interpolation, crop
 
@@ -261,10 +261,10 @@ def _judged(
     if levels != (own.mean, own.std) and len(mine.mean) == len(own.mean):
         other = own.model_copy(update={"mean": levels[0], "std": levels[1]})
         swaps.append(("normalisation", _levels(*levels), _levels(own.mean, own.std), other, numbering))
-    if _geometry(mine) != _geometry(own):
+    if _framing(mine) != _framing(own):
         shape = {key: getattr(mine, key) for key in ("resize_short", "resize_exact", "crop", "size")}
         other = own.model_copy(update={**shape, "interpolation": mine.interpolation})
-        swaps.append(("resize and crop", _shape_words(mine), final.geometry.words, other, numbering))
+        swaps.append(("resize and crop", _shape_words(mine), final.framing.words, other, numbering))
     faults = []
     for aspect, theirs_words, own_words, how, moved in swaps:
         seen = search.evidence(how, moved)
@@ -288,7 +288,7 @@ def _shape_words(how: Preprocessing) -> str:
     interpolation: Literal["bilinear", "bicubic"] = (
         "bicubic" if how.interpolation == "bicubic" else "bilinear"
     )
-    words = Geometry(side, interpolation, how.resize_short, how.resize_exact).words
+    words = Framing(side, interpolation, how.resize_short, how.resize_exact).words
     return words if how.interpolation != "nearest" else words.replace("bilinear", "nearest")
 
 
