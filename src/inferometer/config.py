@@ -126,7 +126,7 @@ class ModelEntry(Frozen):
     ``output`` names the class scores of a model with several outputs. ``label_offset`` is added to the labels
     of the images to get the model's class: 1 for a model whose class 0 is the background. ``inputs`` says
     what the inputs are fed with, by name. ``kinds``, ``precisions``, ``calibration`` and ``accuracy``, where
-    given, take the place of the study's.
+    given, take the place of the study's; None, when given, means none of the latter two.
     """
 
     model: str
@@ -251,7 +251,7 @@ def parse(schema: type[T], content: Mapping[str, Any], where: str) -> T:
         return schema.model_validate(content)
     except ValidationError as error:
         found: list[dict[str, Any]] = [dict(item) for item in error.errors()]
-        inside = {tuple(item["loc"][:-1]) for item in found if item["loc"]}
+        inside = {tuple(item["loc"][:end]) for item in found for end in range(len(item["loc"]))}
         # A list whose only entry is wrong is reported as too short as well, which it is not.
         told = [item for item in found if not (item["type"] == "too_short" and item["loc"] in inside)]
         faults = "; ".join(_fault(schema, item) for item in told)
@@ -339,15 +339,15 @@ def _paths_from(study: Study, folder: Path) -> Study:
         return section.model_copy(update={"data": place(section.data), "labels": labels})
 
     def model(entry: ModelEntry) -> ModelEntry:
-        return entry.model_copy(
-            update={
-                "model": place(entry.model),
-                "preprocess": place(entry.preprocess) if entry.preprocess else None,
-                "weights": place(entry.weights) if entry.weights else None,
-                "calibration": calibration(entry.calibration),
-                "accuracy": accuracy(entry.accuracy),
-            }
-        )
+        placed = {
+            "model": place(entry.model),
+            "preprocess": place(entry.preprocess) if entry.preprocess else None,
+            "weights": place(entry.weights) if entry.weights else None,
+            "calibration": calibration(entry.calibration),
+            "accuracy": accuracy(entry.accuracy),
+        }
+        # What was not given must not look as if: null is an answer too.
+        return entry.model_copy(update={key: placed[key] for key in placed.keys() & entry.model_fields_set})
 
     return study.model_copy(
         update={

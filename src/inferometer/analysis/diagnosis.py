@@ -31,6 +31,7 @@ __all__ = [
     "hopeless",
     "sentences",
     "tied",
+    "worse",
 ]
 
 K = TypeVar("K", bound=Hashable)
@@ -108,6 +109,8 @@ class Diagnosis:
         top1: With these.
         ci95: Its 95 % interval (Wilson).
         aspects: Question by question.
+        broken: For how many of the images the model's output holds NaN.
+        given_fits: Whether what the user gave is what fits.
         given_top1: With what the user gave; None when nothing was given.
         given_difference: Of that against what fits.
         faults: What is wrong with what the user gave, the worst first.
@@ -122,6 +125,8 @@ class Diagnosis:
     top1: float
     ci95: tuple[float, float]
     aspects: tuple[Aspect, ...]
+    broken: int
+    given_fits: bool
     given_top1: float | None
     given_difference: PairedDifference | None
     faults: tuple[Fault, ...]
@@ -137,12 +142,14 @@ class Evidence:
         log_likelihood: [n] float64: natural logarithm of the probability given to the label.
         first: [n] int64: the first class.
         labels: [n] int64: the labels, numbered as the model numbers its classes.
+        broken: [n] bool: whether the output holds NaN.
     """
 
     hits: npt.NDArray[np.bool_]
     log_likelihood: npt.NDArray[np.float64]
     first: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64]
+    broken: npt.NDArray[np.bool_]
 
     @property
     def top1(self) -> float:
@@ -157,7 +164,11 @@ class Evidence:
     def head(self, count: int) -> Evidence:
         """Of the first images alone."""
         return Evidence(
-            self.hits[:count], self.log_likelihood[:count], self.first[:count], self.labels[:count]
+            self.hits[:count],
+            self.log_likelihood[:count],
+            self.first[:count],
+            self.labels[:count],
+            self.broken[:count],
         )
 
 
@@ -179,6 +190,15 @@ def tied(best: Evidence, other: Evidence) -> bool:
     if abs(mean) <= _LIKELIHOOD_NATS:
         return True
     return spread > 0 and abs(mean) < _LIKELIHOOD_T * spread / math.sqrt(count)
+
+
+def worse(one: Evidence, other: Evidence) -> bool:
+    """Whether ``other`` is certainly worse than ``one``: in accuracy or, if that is noise, in likelihood."""
+    difference = compared(one, other)
+    if difference.verdict != "within noise":
+        return difference.delta < 0
+    count = difference.n
+    return not tied(one, other) and float((one.log_likelihood - other.log_likelihood)[:count].mean()) > 0
 
 
 def hopeless(best: Evidence, other: Evidence) -> bool:
@@ -222,13 +242,16 @@ def sentences(found: Diagnosis) -> list[str]:
         f"{percent(found.top1)} top-1 on {found.images} images "
         f"(95 % interval {percent(low)} to {percent(high)})"
     )
+    if not found.fits and found.broken:
+        return [f"The model's output is NaN for {found.broken} of {found.images} images: nothing can fit it."]
     if not found.fits:
         return [
             f"Nothing fits: the best of all ways gives {score}, no better than chance. The model may be "
             "untrained, made for other classes, or its classes may be in another order than the labels."
         ]
     labels = "" if not found.label_offset else f", label_offset {found.label_offset}"
-    lines = [f"What fits: preprocess {found.preprocessing.name}{labels}: {score}."]
+    how = "a preprocessing of its own" if found.preprocessing.name == "custom" else found.preprocessing.name
+    lines = [f"What fits: preprocess {how}{labels}: {score}."]
     if found.devkit_labels:
         lines.append(
             "Labels: they are ids of the ILSVRC2012 development kit, which are in another order than the "
@@ -242,8 +265,13 @@ def sentences(found: Diagnosis) -> list[str]:
             f"{found.label_offset}."
         )
     lines += [_fault(found, one) for one in found.faults]
-    if found.given_difference is not None and found.given_top1 is not None and not found.faults:
-        lines.append(f"What you use fits: {percent(found.given_top1)}; nothing better was found.")
+    if found.given_fits:
+        lines.append("What you use fits: none of the common ways is certainly better.")
+    if found.broken:
+        lines.append(
+            f"The model's output is NaN for {plural(found.broken, 'image')}: its arithmetic overflows there, "
+            "and accuracy refuses it."
+        )
     for aspect in found.aspects:
         same = [one.value for one in aspect.alternatives if one.tied]
         if same:

@@ -56,7 +56,12 @@ NAME = "accuracy"
 
 
 def command(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="ONNX files, float or quantized.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="ONNX files, float or quantized; a built-in network with --weights."
+        ),
+    ],
     data: Annotated[Path, typer.Option("--data", help="Labelled images: a folder, a zip or a tar.")],
     preprocess: Annotated[str | None, typer.Option("--preprocess", help=PREPROCESS_HELP)] = None,
     engine: Annotated[str, typer.Option("--engine")] = "onnxruntime",
@@ -94,6 +99,11 @@ def command(
         folder = out or Path(scratch)
         paths = dict(zip(_labels(models), models, strict=True))
         records = _in_order(run_with_progress(study, folder, quiet=True).records, list(paths))
+        if not records:
+            raise ConfigError(
+                f"{folder}: holds these models' results under other names (a file was renamed): give another "
+                "--out"
+            )
         raise_failure(records)
         summary = summarise(records, partial(read_per_image, folder), all_pairs=True)
         noise = _noise(models, data, labels, study.models[0], engine) if layers else []

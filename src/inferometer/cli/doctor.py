@@ -46,6 +46,7 @@ from inferometer.study.doctor import described, diagnosed, given_way, undiagnosa
 from inferometer.study.model import resolve_model
 
 NAME = "doctor"
+_FILE = "preprocess.yaml"
 
 
 def command(
@@ -75,10 +76,13 @@ def command(
     """
     if model is None and data is None:
         raise ConfigError("doctor: give --model FILE, --data DIR, or both")
-    if out is not None:
-        if model is None or data is None:
-            raise ConfigError("doctor: --out writes what fits, which wants --model and --data")
-        refuse_overwriting({"--out": out}, [Path(model), data])
+    if model is None or data is None:
+        for option, value in (("--out", out), ("--preprocess", preprocess), ("--label-offset", label_offset)):
+            if value is not None:
+                raise ConfigError(f"doctor: {option} is about what fits, which wants --model and --data")
+    elif out is not None:
+        read = [Path(model), data, *([labels] if labels else []), *([Path(preprocess)] if preprocess else [])]
+        refuse_overwriting({"--out": out}, read)
     there = open_set(data, labels) if data is not None else None
     if model is None:
         return _tell(_Found(None, None, None, there, None, ()), as_json)
@@ -88,48 +92,53 @@ def command(
         resolved = resolve_model(entry, Study(models=(entry,), kinds=(), seed=seed), Path(scratch))
         examined = checkup(resolved.path, summary, output, resolved.inputs, say)
         diagnosis = None
-        why = undiagnosable(resolved, image_input(summary.inputs))
+        why = undiagnosable(resolved, image_input(summary.inputs), there)
         if there is not None and why is None:
             given = given_way(preprocess, label_offset, resolved, describe(resolved.path))
             diagnosis = diagnosed(resolved, there, engine, images, given, seed, say)
         elif there is not None:
             notes = (*notes, f"What fits cannot be told by accuracy: {why}.")
-    if out is not None and diagnosis is not None:
+    if out is not None and (diagnosis is None or not diagnosis.fits):
+        notes = (*notes, f"{out} is not written: nothing fits.")
+    elif out is not None and diagnosis is not None:
         text = yaml.safe_dump(fields_of(diagnosis.preprocessing), sort_keys=False)
         write_atomically(out, text.encode())
-    return _tell(_Found(model, examined, diagnosis, there, output, notes), as_json)
+    return _tell(_Found(entry, examined, diagnosis, there, out, notes), as_json)
 
 
 @dataclass(frozen=True)
 class _Found:
     """Everything that was found."""
 
-    model: str | None
+    entry: ModelEntry | None
     examined: Checkup | None
     diagnosis: Diagnosis | None
     there: ImageSet | None
-    output: str | None
+    out: Path | None
     notes: tuple[str, ...]
 
     @property
     def study(self) -> str | None:
         """The lines of a study that use what fits."""
-        if self.diagnosis is None or not self.diagnosis.fits or self.diagnosis.devkit_labels:
+        if self.entry is None or self.diagnosis is None:
+            return None
+        if not self.diagnosis.fits or self.diagnosis.devkit_labels:
             return None
         how = self.diagnosis.preprocessing
-        entry: dict[str, Any] = {
-            "model": self.model,
-            "preprocess": how.name if how.name in PRESETS else "preprocess.yaml",
-        }
+        file = str(self.out) if self.out is not None else None if how.name in PRESETS else _FILE
+        content = self.entry.model_dump(mode="json", exclude_unset=True, exclude_defaults=True)
+        content["preprocess"] = file or how.name
         if self.diagnosis.label_offset:
-            entry["label_offset"] = self.diagnosis.label_offset
-        if self.output is not None:
-            entry["output"] = self.output
-        text = yaml.safe_dump({"models": [entry]}, sort_keys=False)
-        if how.name in PRESETS:
-            return text
-        own = yaml.safe_dump(fields_of(how), sort_keys=False)
-        return f"{text}# preprocess.yaml (or give --out FILE):\n{own}"
+            content["label_offset"] = self.diagnosis.label_offset
+        return yaml.safe_dump({"models": [content]}, sort_keys=False)
+
+    @property
+    def own(self) -> str | None:
+        """The preprocessing as a file of its own, when it is no preset and was not written."""
+        if self.study is None or self.diagnosis is None or self.out is not None:
+            return None
+        how = self.diagnosis.preprocessing
+        return None if how.name in PRESETS else yaml.safe_dump(fields_of(how), sort_keys=False)
 
 
 def _tell(found: _Found, as_json: bool) -> int:
@@ -141,13 +150,16 @@ def _tell(found: _Found, as_json: bool) -> int:
     if found.examined is not None:
         print_sentences("The model", about_model(found.examined))
         print_tables([engines_table(found.examined)])
-    if found.diagnosis is not None:
+    if found.diagnosis is not None and found.diagnosis.fits:
         print_tables([aspects_table(found.diagnosis)])
     lines = [*found.notes, *(sentences(found.diagnosis) if found.diagnosis else ())]
     print_sentences("What was found", lines)
     if found.study is not None:
-        print_line("The YAML to use:\n")
+        print_line("The YAML to use in a study:\n")
         print_line(found.study)
+    if found.own is not None:
+        print_line(f"and in a file {_FILE} (--out writes it):\n")
+        print_line(found.own)
     return 0
 
 
@@ -155,8 +167,11 @@ def _document(found: _Found) -> dict[str, Any]:
     there, examined, diagnosis = found.there, found.examined, found.diagnosis
     return {
         "data": None if there is None else set_document(there),
-        "model": None if examined is None else model_document(found.model, examined),
+        "model": None
+        if examined is None
+        else model_document(found.entry.model if found.entry else None, examined),
         "fits": None if diagnosis is None else fit_document(diagnosis),
         "notes": list(found.notes),
         "yaml": found.study,
+        "preprocess_yaml": found.own,
     }

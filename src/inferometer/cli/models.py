@@ -150,7 +150,9 @@ def _layers(summary: ModelSummary) -> Table:
         (
             Cell(layer.name, layer.name),
             Cell(layer.op, layer.op),
-            Cell("x".join(str(size) for size in layer.output_shape or ()) or "?", None),
+            Cell(
+                "x".join("?" if size is None else str(size) for size in layer.output_shape or ()) or "?", None
+            ),
             Cell("?" if layer.macs is None else f"{layer.macs / 1e6:.2f}", layer.macs),
             Cell(str(layer.parameters), layer.parameters),
             Cell(
@@ -159,7 +161,7 @@ def _layers(summary: ModelSummary) -> Table:
         )
         for layer in summary.layers
     )
-    return Table("layers", "Layers, at batch 1", columns, rows)
+    return Table("layers", "Layers; MACs and bytes are those of one image", columns, rows)
 
 
 def _giga(macs: int | None) -> str:

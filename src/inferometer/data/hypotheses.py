@@ -63,6 +63,8 @@ class Normalisation:
     words: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    by_model: bool = False
+    """Whether the model does it: its input takes pixels, and a preset's mean and std are left out."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,9 @@ class Hypothesis:
             mean=self.normalisation.mean[::-1] if turned else self.normalisation.mean,
             std=self.normalisation.std[::-1] if turned else self.normalisation.std,
         )
-        return made.model_copy(update={"name": _preset_of(made, framing.side) or made.name})
+        return made.model_copy(
+            update={"name": _preset_of(made, framing.side, self.normalisation.by_model) or made.name}
+        )
 
     @property
     def preset(self) -> str | None:
@@ -98,11 +102,14 @@ class Hypothesis:
         return name if name in PRESETS else None
 
 
-def _preset_of(made: Preprocessing, side: int) -> str | None:
+def _preset_of(made: Preprocessing, side: int, by_model: bool) -> str | None:
     """The preset that a preprocessing for a square input is, if it is one."""
     for name, preset in PRESETS.items():
         fitting = preset if preset.crop != "input" else preset.model_copy(update={"crop": side})
-        if name != "raw" and fitting.model_copy(update={"name": made.name, "layout": made.layout}) == made:
+        same: dict[str, object] = {"name": made.name, "layout": made.layout}
+        if by_model:
+            same |= {"mean": made.mean, "std": made.std}
+        if name != "raw" and fitting.model_copy(update=same) == made:
             return name
     return None
 
@@ -170,8 +177,16 @@ def framings(side: int, as_they_are: bool) -> list[Framing]:
     ]
 
 
-def normalisations(channels: int) -> list[Normalisation]:
-    """Normalisations for models of 3 channels, or 1, the commonest first."""
+def normalisations(channels: int, integers: bool) -> list[Normalisation]:
+    """Normalisations for models of 3 channels, or 1, the commonest first.
+
+    Args:
+        channels: Of the input.
+        integers: Whether it takes pixels as they are, so that there is nothing to normalise.
+    """
+    if integers:
+        words = "none: the model takes pixels"
+        return [Normalisation(words, (0.0,) * channels, (1.0,) * channels, by_model=True)]
     presets = {name: PRESETS[name] for name in ("torchvision", "efficientnet-lite")}
     caffe = PRESETS["caffe"]  # in the order of its channels, BGR
     plain = {

@@ -9,6 +9,7 @@ class.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import tarfile
 import zipfile
@@ -47,6 +48,10 @@ _LIST_LIMIT = 16 * 1024**2
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "Zstandard"}
 
 
+_log = logging.getLogger(__name__)
+_WITH_BACKGROUND = 1001  # classes of ImageNet models with one for the background
+
+
 @dataclass(frozen=True, slots=True)
 class ImageEntry:
     """One labelled image: its file, relative to the set's folder with ``/``, and its class."""
@@ -62,7 +67,7 @@ class ImageSet:
     Attributes:
         root: The folder that the names begin at, or the archive.
         layout: How it lies: ``labels.csv``, ``table``, ``list``, ``devkit``, ``folders``, ``index folders``
-            or ``wnid folders``.
+            or ``wnid folders``, or ``unlabelled``.
         entries: All images, by file name.
         classes: Number of classes: 1000 in ILSVRC2012's numbering; of folders and lists of classes their
             number; else the largest index plus 1.
@@ -92,12 +97,13 @@ class Split:
     order_kind: str
 
 
-def open_set(path: str | Path, labels: str | Path | None = None) -> ImageSet:
+def open_set(path: str | Path, labels: str | Path | None = None, *, labelled: bool = True) -> ImageSet:
     """List a set of labelled images; no image is opened.
 
     Args:
         path: A folder, a zip or an uncompressed tar archive, or a folder in one (``set.zip/val``).
         labels: A file of labels; None: found in it, or beside it.
+        labelled: Whether images without labels are refused; else their class is -1.
 
     Raises:
         DataError: Nothing there that could be a set, or a fault in a file of labels or an archive: the
@@ -106,7 +112,9 @@ def open_set(path: str | Path, labels: str | Path | None = None) -> ImageSet:
     root = Path(path)
     try:
         tree, base = _tree(root)
-        layout = recognise(tree, base, None if labels is None else _file_of_labels(Path(labels)))
+        layout = recognise(
+            tree, base, None if labels is None else _file_of_labels(Path(labels)), labelled=labelled
+        )
         entries = tuple(ImageEntry(name, layout.labels[name]) for name in sorted(layout.labels))
         digest = _digest(tree, layout.base, entries)
     except OSError as error:
@@ -133,15 +141,21 @@ def check_labels(images: ImageSet, model_classes: int, model: str, offset: int |
         offset: Added to a label to get the model's class; None: nothing was said of it, which counts as 0.
 
     Raises:
-        DataError: A label lies outside the model's classes, or the model has 1001 for a set of 1000 and
+        DataError: A label lies outside the model's classes, or the model has 1001, the set fewer, and
             nothing was said: its class 0 may be the background.
     """
-    thousand = images.classes == 1000 or images.numbering == "ilsvrc2012"
-    if offset is None and model_classes == 1001 and thousand:
+    if offset is None and model_classes == _WITH_BACKGROUND and images.classes < _WITH_BACKGROUND:
         raise DataError(
-            f"{model} has 1001 classes, {images.root} has 1000: is the model's class 0 the background? Then "
-            "give --label-offset 1 (label_offset: 1 in a study), else 0"
+            f"{model} has 1001 classes, {images.root} has labels of 0 to {images.classes - 1}: is the "
+            "model's class 0 the background, as in ImageNet's models of 1001 classes? Then give "
+            "--label-offset 1 (label_offset: 1 in a study), else 0"
         )
+    if images.numbering == "own" and images.layout == "folders" and images.classes != model_classes:
+        _log.warning(
+            "%s: %d class folders, numbered in sorted order, for the %d classes of %s: does the model number "
+            "them so? A file of labels (--labels) or a classes.txt in the folder says otherwise",
+            images.root, images.classes, model_classes, model,
+        )  # fmt: skip
     added = offset or 0
     for entry in images.entries:
         if not 0 <= entry.class_index + added < model_classes:

@@ -7,7 +7,8 @@ In this order, at the top and, while nothing fits, in the only folder below:
 3. validation images of ILSVRC2012 without folders, and ``val.txt``, ``val_map.txt``, ``LOC_val_solution.csv``
    or the devkit's ground truth, in the folder or beside it;
 4. folders that hold images: one per class;
-5. images without folders, and the only CSV or TSV file there, or ``val.txt``.
+5. images without folders, and the only CSV or TSV file there, or ``val.txt``;
+6. images without folders or labels, where labels are not needed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from inferometer.data.matching import Matched, by_name, by_number
 from inferometer.data.numbering import CLASS_LISTS, ClassList, folder_indices
 from inferometer.errors import DataError
 
-__all__ = ["LABELS", "Layout", "at_of", "recognise"]
+__all__ = ["LABELS", "UNLABELLED", "Layout", "at_of", "recognise"]
 
 LABELS: Final = "labels.csv"
+UNLABELLED: Final = -1
+"""Stands for the class of an image that has no label."""
+
 GROUND_TRUTH: Final = "ILSVRC2012_validation_ground_truth.txt"
 _ILSVRC_LABELS = ("val.txt", "val_map.txt", "LOC_val_solution.csv", GROUND_TRUTH)
 _LISTS = ("val.txt", "val_map.txt")
@@ -73,13 +77,14 @@ class _LabelFile:
     inside: str | None
 
 
-def recognise(tree: Tree, base: str, given: Path | None) -> Layout:
+def recognise(tree: Tree, base: str, given: Path | None, *, labelled: bool = True) -> Layout:
     """Find out how a set lies, and number its images.
 
     Args:
         tree: A folder or an archive.
         base: Where in it to begin.
         given: A file of labels, or None to look for one.
+        labelled: Whether images without labels are refused.
 
     Raises:
         DataError: No set of labelled images, or one whose classes cannot be told for sure.
@@ -93,6 +98,10 @@ def recognise(tree: Tree, base: str, given: Path | None) -> Layout:
         found = _recognised_at(tree, chain)
         if found is not None:
             return found
+    images = [name for name in tree.at(chain[-1]).files if is_image(name)]
+    if images and not labelled:
+        others = len(tree.at(chain[-1]).files) - len(images) + _broken(tree, [chain[-1]])
+        return Layout("unlabelled", chain[-1], dict.fromkeys(images, UNLABELLED), 0, "own", others)
     raise DataError(_nothing_found(tree, chain))
 
 
@@ -179,6 +188,7 @@ def _layout(tree: Tree, kind: str, matched: Matched, inside: str | None) -> Layo
     files = tree.at(matched.base).files
     counted = sum(1 for name in files if name not in matched.labels)
     counted -= inside is not None and inside.rpartition("/")[0] == matched.base
+    counted += _broken(tree, [matched.base])
     return Layout(kind, matched.base, matched.labels, matched.classes, matched.numbering, counted)
 
 
@@ -247,32 +257,60 @@ def _class_folders(tree: Tree, base: str) -> list[str]:
     folders = _set_folders(tree, base)
     if len(folders) == 1 and _is_wrapper(folders[0]):
         return []
-    if not any(_holds_images(tree, child(base, folder)) for folder in folders):
+    full = [folder for folder in folders if _holds_images(tree, child(base, folder))]
+    if not full:
         return []
-    if len(folders) > 1 and all(folder.lower() in _SPLITS for folder in folders):
-        raise DataError(f"{at_of(tree, base)}: holds several sets: {_which(tree, base, folders)}")
+    for parts in (folders, full):  # train and val, also beside notes/, say
+        if len(parts) > 1 and all(folder.lower() in _SPLITS for folder in parts):
+            raise DataError(f"{at_of(tree, base)}: holds several sets: {_which(tree, base, parts)}")
     return folders
 
 
 def _from_folders(tree: Tree, chain: Sequence[str], folders: Sequence[str]) -> Layout:
     base = chain[-1]
     where = at_of(tree, base)
-    indices, kind, numbering, classes = folder_indices(where, folders, _class_list(tree, chain))
+    paths = {folder: child(base, folder) for folder in folders}
+    hollow = [folder for folder, path in paths.items() if not _holds_images(tree, path)]
+    found = folder_indices(where, folders, hollow, _class_list(tree, chain))
     labels: dict[str, int] = {}
     ignored = len(tree.at(base).files)
-    hollow: list[str] = []
-    for folder, index in zip(folders, indices, strict=True):
-        files = tree.at(child(base, folder)).files
+    for folder, path in paths.items():
+        files = tree.at(path).files
         images = [name for name in files if is_image(name)]
         ignored += len(files) - len(images)
-        labels |= {f"{folder}/{name}": index for name in images}
-        if not images:
-            hollow.append(folder)
+        labels |= {f"{folder}/{name}": found.indices[folder] for name in images}
     if hollow:
         _log.warning("%s: %d class folders hold no image: %s", where, len(hollow), some(hollow))
+    ignored += _broken(tree, [base, *paths.values()])
+    deeper = [name for path in paths.values() for name in _deeper(tree, path)]
+    if deeper:
+        _log.warning(
+            "%s: %d images lie deeper than in the class folders, such as %s: left out",
+            where, len(deeper), deeper[0],
+        )  # fmt: skip
+        ignored += len(deeper)
     if ignored:
         _log.info("%s: %d files are no images, or lie beside the class folders: ignored", where, ignored)
-    return Layout(kind, base, labels, classes, numbering, ignored)
+    return Layout(found.kind, base, labels, found.classes, found.numbering, ignored)
+
+
+def _deeper(tree: Tree, folder: str) -> Iterator[str]:
+    """Images in the folders of a folder; behind a link, which may lead back, no further than one level."""
+    place = tree.at(folder)
+    for name in visible_folders(place):
+        below = child(folder, name)
+        yield from (child(below, file) for file in tree.at(below).files if is_image(file))
+        if name not in place.linked:
+            yield from _deeper(tree, below)
+
+
+def _broken(tree: Tree, folders: Sequence[str]) -> int:
+    """How many links in folders lead nowhere; they are warned of but for hidden ones."""
+    links = [child(folder, name) for folder in folders for name in tree.at(folder).broken]
+    shown = [link for link in links if not link.rpartition("/")[2].startswith(".")]
+    if shown:
+        _log.warning("%s: %d links lead to no file, such as %s: left out", tree.root, len(shown), shown[0])
+    return len(links)
 
 
 def _which(tree: Tree, base: str, folders: Sequence[str]) -> str:

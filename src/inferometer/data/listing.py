@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -32,10 +34,16 @@ class Place:
     Attributes:
         files: Sizes in bytes by name.
         folders: Names, sorted.
+        times: When each file was changed, nanoseconds; empty in an archive, which has one time for all.
+        linked: Those of ``folders`` that are links.
+        broken: Links that lead to no file and no folder, sorted.
     """
 
     files: Mapping[str, int]
     folders: tuple[str, ...]
+    times: Mapping[str, int] = field(default_factory=dict)
+    linked: frozenset[str] = frozenset()
+    broken: tuple[str, ...] = ()
 
 
 NOTHING: Final = Place({}, ())
@@ -89,21 +97,73 @@ class FolderTree:
 
     def source(self, folder: str) -> ImageSource:
         """Reads images below ``folder``."""
-        return FolderSource(self.root / folder)
+        sizes = _Below(self._places, folder, attrgetter("files"))
+        return FolderSource(self.root / folder, sizes, _Below(self._places, folder, attrgetter("times")))
 
     def _scanned(self, folder: str) -> Place:
         files: dict[str, int] = {}
+        times: dict[str, int] = {}
         folders: list[str] = []
+        linked: list[str] = []
+        broken: list[str] = []
         try:
             with os.scandir(self.root / folder) as entries:
                 for entry in entries:
-                    if entry.is_dir():
+                    kind = _kind_of(entry)
+                    if kind == "folder":
                         folders.append(entry.name)
-                    elif entry.is_file():
-                        files[entry.name] = entry.stat().st_size
+                        if entry.is_symlink():
+                            linked.append(entry.name)
+                    elif kind == "file":
+                        state = entry.stat()
+                        files[entry.name], times[entry.name] = state.st_size, state.st_mtime_ns
+                    elif entry.is_symlink():
+                        broken.append(entry.name)
         except (FileNotFoundError, NotADirectoryError):
             return NOTHING
-        return Place(files, tuple(sorted(folders)))
+        return Place(files, tuple(sorted(folders)), times, frozenset(linked), tuple(sorted(broken)))
+
+
+class _Below(Mapping[str, int]):
+    """Something of each file below a folder, by name, out of the places that were read: no copy is made."""
+
+    def __init__(
+        self, places: Mapping[str, Place], base: str, of: Callable[[Place], Mapping[str, int]]
+    ) -> None:
+        self._places = places
+        self._base = base
+        self._of = of
+
+    def __getitem__(self, name: str) -> int:
+        folder, _, leaf = name.rpartition("/")
+        place = self._places.get(child(self._base, folder))
+        if place is None:
+            raise KeyError(name)
+        return self._of(place)[leaf]
+
+    def __iter__(self) -> Iterator[str]:
+        above = child(self._base, "")
+        for folder, place in self._places.items():
+            if not above or folder == above or folder.startswith(f"{above}/"):
+                below = folder[len(above) :].removeprefix("/")
+                yield from (child(below, leaf) for leaf in self._of(place))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _kind_of(entry: os.DirEntry[str]) -> str | None:
+    """Whether it is a folder or a file, or a link to one; None: a pipe, say, or a link that leads nowhere.
+
+    Raises:
+        OSError: It cannot be told.
+    """
+    try:
+        return "folder" if entry.is_dir() else "file" if entry.is_file() else None
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself
+            return None
+        raise
 
 
 def read_file(path: Path) -> bytes:

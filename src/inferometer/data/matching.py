@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,10 +71,10 @@ def by_name(
         found[file] = index
     if missing and (strict or not all(number_of(_leaf(row.name)) for row in rows)):
         raise DataError(f"{where} names {len(missing)} missing files: {some(missing)}")
+    for name in missing:
+        del found[name]
     if missing:
-        _log.info("%s: %d of its %d images are not there", where, len(missing), len(rows))
-        for name in missing:
-            del found[name]
+        _tell_missing(tree, base, found, where, len(missing))
     return Matched(base, found, classes, numbering)
 
 
@@ -149,8 +149,11 @@ def _exact(tree: Tree, base: str) -> _Find:
 
 
 def _with_ending(tree: Tree, base: str, above: str) -> _Find:
-    """Finds a file whose name may lack its ending, as in Kaggle's tables, behind the folders ``above``."""
-    stems: dict[str, dict[str, list[str]]] = {}
+    """Finds a file whose name may lack its ending, as in Kaggle's tables, behind the folders ``above``.
+
+    Of ILSVRC2012's validation images the number tells which it is: ``.JPEG`` may be ``.jpeg`` or ``.png``.
+    """
+    stems: dict[tuple[str, bool], dict[str, list[str]]] = {}
 
     def find(name: str) -> str | None:
         name = name.removeprefix(above)
@@ -160,13 +163,13 @@ def _with_ending(tree: Tree, base: str, above: str) -> _Find:
         files = tree.at(child(base, folder)).files
         if leaf in files:
             return name
-        if is_image(leaf) or not files:
+        numbered = number_of(leaf) is not None
+        if (is_image(leaf) and not numbered) or not files:
             return None
-        if folder not in stems:
-            stems[folder] = {}
-            for file in filter(is_image, files):
-                stems[folder].setdefault(file.rpartition(".")[0], []).append(file)
-        ends = stems[folder].get(leaf, [])
+        if (folder, numbered) not in stems:
+            stems[folder, numbered] = _stems(files, numbered)
+        stem = leaf.rpartition(".")[0] if is_image(leaf) else leaf
+        ends = stems[folder, numbered].get(stem.lower() if numbered else stem, [])
         if len(ends) > 1:
             raise DataError(
                 f"{tree.root / base}: which file is {name}: {some(sorted(ends))}? Remove the others"
@@ -174,6 +177,26 @@ def _with_ending(tree: Tree, base: str, above: str) -> _Find:
         return child(folder, ends[0]) if ends else None
 
     return find
+
+
+def _stems(files: Iterable[str], fold: bool) -> dict[str, list[str]]:
+    """Images by their names without endings; ``fold``: in lower case."""
+    stems: dict[str, list[str]] = {}
+    for file in filter(is_image, files):
+        stem = file.rpartition(".")[0]
+        stems.setdefault(stem.lower() if fold else stem, []).append(file)
+    return stems
+
+
+def _tell_missing(tree: Tree, base: str, found: Collection[str], where: str, missing: int) -> None:
+    rest = [name for name in tree.at(base).files if is_image(name) and name not in found]
+    if rest:
+        _log.warning(
+            "%s: %d of its %d images are not there, and %d images have no line in it (%s): left out",
+            where, missing, missing + len(found), len(rest), some(sorted(rest)),
+        )  # fmt: skip
+    else:
+        _log.info("%s: %d of its %d images are not there", where, missing, missing + len(found))
 
 
 def _common_folder(names: Sequence[str]) -> str:

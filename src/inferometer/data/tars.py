@@ -13,6 +13,7 @@ from inferometer.errors import DataError
 
 __all__ = ["open_tar"]
 
+_CHUNK = 2**20
 _MOST_LINKS = 16  # a link to a link to a link, and so on
 
 
@@ -85,10 +86,28 @@ def _end_of(path: Path, name: str, links: dict[str, str], members: dict[str, Sto
 
 
 def _check_end(path: Path, stream: BinaryIO, offset: int) -> None:
-    """A tar ends with blocks of zeros; the library takes any fault behind the first file for the end."""
+    """A tar ends with blocks of zeros, and nothing follows them; the library takes any fault behind the first
+    file for the end, and so the end of the first of several archives, or a header that was lost."""
     stream.seek(offset)
     block = stream.read(tarfile.BLOCKSIZE)
     if len(block) < tarfile.BLOCKSIZE:
         raise DataError(f"{path}: is truncated: its end is missing; fetch it again")
     if block.strip(b"\0"):
         raise DataError(f"{path}: is broken at byte {offset}: no file begins there; fetch it again")
+    at = offset + tarfile.BLOCKSIZE
+    while chunk := stream.read(_CHUNK):
+        behind = chunk.lstrip(b"\0")
+        if behind:
+            at += len(chunk) - len(behind)
+            at -= at % tarfile.BLOCKSIZE
+            stream.seek(at)
+            raise DataError(f"{path}: {_what_follows(stream.read(tarfile.BLOCKSIZE), at)}")
+        at += len(chunk)
+
+
+def _what_follows(block: bytes, at: int) -> str:
+    try:
+        tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return f"is broken: it ends before byte {at}, but content follows; fetch or pack it again"
+    return f"another archive begins at byte {at} behind its end: pack them as one"

@@ -18,7 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from inferometer.errors import MissingExtra, ModelError, Unsupported
-from inferometer.models.stored import Stored, WeightFile
+from inferometer.models.stored import Stored, WeightFile, without_prefixes
 
 __all__ = ["SUFFIXES", "read_checkpoint"]
 
@@ -30,7 +30,6 @@ SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", ".tar")
 _SAFE_FROM = (2, 10)
 
 _WRAPPERS = ("state_dict", "model", "model_state_dict")
-_PREFIXES = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile, Lightning
 
 # What the restricted unpickler and the archive reader raise on damaged or foreign files.
 _UNREADABLE = (
@@ -52,12 +51,8 @@ def read_checkpoint(path: Path) -> WeightFile:
         Unsupported: The PyTorch that is installed can be made to run code by a checkpoint.
     """
     state, notes = _state_dict(path, _load(path))
-    prefixes = [prefix for prefix in _PREFIXES if all(name.startswith(prefix) for name in state)]
-    while prefixes:
-        notes.append(f"took {prefixes[0]!r} off the names")
-        state = {name.removeprefix(prefixes[0]): tensor for name, tensor in state.items()}
-        prefixes = [prefix for prefix in _PREFIXES if all(name.startswith(prefix) for name in state)]
-    return WeightFile(path, {name: _tensor(state, name) for name in list(state)}, tuple(notes))
+    state, more = without_prefixes(state)
+    return WeightFile(path, {name: _tensor(state, name) for name in list(state)}, (*notes, *more))
 
 
 def _load(path: Path) -> Any:
@@ -75,6 +70,8 @@ def _load(path: Path) -> Any:
         )
     try:
         is_zip = zipfile.is_zipfile(path)
+        if is_zip and (damaged := _damaged(path)) is not None:
+            raise ModelError(f"{path}: is damaged in {damaged}: download it again")
         if is_zip and _is_script(path):
             raise ModelError(f"{path}: a TorchScript program, not a state dict: save model.state_dict()")
         with warnings.catch_warnings():
@@ -82,6 +79,12 @@ def _load(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except _UNREADABLE as error:
         raise ModelError(f"{path}: {_why(str(error))}") from error
+
+
+def _damaged(path: Path) -> str | None:
+    """The first member whose checksum is wrong; PyTorch maps the file and does not look."""
+    with zipfile.ZipFile(path) as archive:
+        return archive.testzip()
 
 
 def _is_script(path: Path) -> bool:

@@ -28,7 +28,7 @@ from inferometer.models.rows import mixing
 from inferometer.models.shapes import TensorFacts, batch_position, dimensions, full_shape, infer_facts
 from inferometer.models.targets import Target, compute, rewrite, symbolic_shape, targets_of
 
-__all__ = ["set_batch"]
+__all__ = ["ImagesJoined", "set_batch"]
 
 _log = getLogger(__name__)
 
@@ -38,6 +38,10 @@ _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}  # inputs with initial stat
 
 _Facts = dict[str, TensorFacts]
 _Batch = int | str | None
+
+
+class ImagesJoined(ModelError):
+    """The model computes along the batch: what it makes of an image depends on the others."""
 
 
 def set_batch(model: ModelProto, batch: int | None) -> ModelProto:
@@ -211,7 +215,7 @@ def _check_images(model: ModelProto, facts: list[_Facts]) -> None:
             _check_reshape(label, node, facts)
         reason = mixing(node, facts, _PROBES, constants, opset)
         if reason is not None:
-            raise _unsafe(label, reason)
+            raise ImagesJoined(str(_unsafe(label, reason)))
 
 
 def _facts_at(model: ModelProto, old: _Batch, targets: list[Target], batch: int) -> _Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,14 @@ from onnx import NodeProto
 
 from inferometer.errors import ModelError
 
-__all__ = ["FLOATS", "Stored", "WeightFile", "as_float32"]
+__all__ = ["FLOATS", "Stored", "WeightFile", "as_float32", "without_prefixes"]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 """Types of stored tensors that can be weights here."""
+
+_PREFIXES = ("module.", "_orig_mod.", "model.")  # DataParallel, torch.compile, Lightning
+
+T = TypeVar("T")
 
 _CHUNK = 1 << 20  # elements looked at together
 
@@ -52,6 +56,21 @@ class WeightFile:
     tensors: Mapping[str, Stored]
     notes: tuple[str, ...] = ()
     nodes: tuple[NodeProto, ...] = ()
+
+
+def without_prefixes(tensors: Mapping[str, T]) -> tuple[dict[str, T], tuple[str, ...]]:
+    """Take prefixes that all names share off them.
+
+    Returns:
+        The tensors by their new names, and what was taken off, in words.
+    """
+    found, notes = dict(tensors), list[str]()
+    while True:
+        shared = [one for one in _PREFIXES if found and all(name.startswith(one) for name in found)]
+        if not shared:
+            return found, tuple(notes)
+        notes.append(f"took {shared[0]!r} off the names")
+        found = {name.removeprefix(shared[0]): tensor for name, tensor in found.items()}
 
 
 def as_float32(values: NDArray[Any], where: str) -> NDArray[np.float32]:

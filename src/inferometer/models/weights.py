@@ -26,7 +26,7 @@ from inferometer.models.checkpoint import SUFFIXES as CHECKPOINT_SUFFIXES
 from inferometer.models.checkpoint import read_checkpoint
 from inferometer.models.files import file_sha256, load, one_line
 from inferometer.models.graph import all_nodes, constant_tensors
-from inferometer.models.stored import Stored, WeightFile
+from inferometer.models.stored import Stored, WeightFile, without_prefixes
 
 __all__ = ["open_weights", "weights_sha256"]
 
@@ -58,7 +58,7 @@ def open_weights(path: Path) -> Iterator[WeightFile]:
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
         with _safetensors(path) as tensors:
-            yield WeightFile(path, tensors)
+            yield WeightFile(path, *without_prefixes(tensors))
     elif suffix == ".onnx":
         yield _onnx(path)
     elif suffix in CHECKPOINT_SUFFIXES:

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferometer.analysis.checkup import Checkup
 from inferometer.analysis.diagnosis import Diagnosis, sentences
-from inferometer.analysis.wording import percent, points
+from inferometer.analysis.wording import joined, percent, plural, points
 from inferometer.data.imageset import ImageSet
 from inferometer.data.preprocess import PRESETS, Preprocessing
 from inferometer.models.form import FORM_WORDS
@@ -39,7 +39,7 @@ def about_set(there: ImageSet) -> list[str]:
             "The labels are those of ILSVRC2012: its 1000 classes in the order of their WordNet ids."
         )
     if there.ignored:
-        lines.append(f"{there.ignored} files are no part of the set.")
+        lines.append(f"{plural(there.ignored, 'file')} beside them: no part of the set.")
     return lines
 
 
@@ -69,6 +69,9 @@ def about_model(found: Checkup) -> list[str]:
     if found.not_scored is not None:
         lines.append(f"Throughput alone can be measured: {found.not_scored}.")
     lines.append(f"INT8: {found.int8}.")
+    absent = [one.engine for one in found.attempts if one.outcome == "absent"]
+    if absent:
+        lines.append(f"Engines that cannot run here: {joined(absent)} (--json says why).")
     return lines
 
 
@@ -93,6 +96,7 @@ def engines_table(found: Checkup) -> Table:
             Cell(one.reason or "", one.reason),
         )
         for one in found.attempts
+        if one.outcome != "absent"
     )
     return Table("engines", "What runs it on this machine", columns, rows)
 
@@ -142,7 +146,9 @@ def fields_of(how: Preprocessing) -> dict[str, Any]:
     """What a preprocessing file must state."""
     kept = {"mean", "std", "channels"}
     plain = Preprocessing(mean=how.mean, std=how.std, channels=how.channels).model_dump(mode="json")
-    content = how.model_dump(mode="json")
+    content = how.model_dump(mode="json", exclude={"name"})
+    for key in ("mean", "std"):
+        content[key] = [round(value, 6) for value in content[key]]
     return {key: value for key, value in content.items() if key in kept or value != plain[key]}
 
 
@@ -217,6 +223,8 @@ def fit_document(found: Diagnosis) -> dict[str, Any]:
             }
             for aspect in found.aspects
         ],
+        "nan_images": found.broken,
+        "given_fits": found.given_fits,
         "given_top1": found.given_top1,
         "faults": [
             {

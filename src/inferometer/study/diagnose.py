@@ -24,6 +24,7 @@ from inferometer.analysis.diagnosis import (
     compared,
     hopeless,
     tied,
+    worse,
 )
 from inferometer.data.hypotheses import (
     Framing,
@@ -84,8 +85,7 @@ def diagnose(
         DataError: No image can be used.
     """
     shapes = framings(side, as_they_are)
-    known = [one for one in normalisations(channels) if not integers or set(one.std) == {1.0}]
-    known = [one for one in known if not integers or set(one.mean) == {0.0}]
+    known = normalisations(channels, integers)
     levels = [Hypothesis(shapes[0], one, order) for one in known for order in orders(channels)]
     examiner.settle(levels[0].preprocessing, images)
     search = _Search(examiner, on_progress)
@@ -104,19 +104,27 @@ def diagnose(
         _aspect("normalisation", level, same_order, lambda one: one.normalisation.words),
         _aspect("resize and crop", final, by_shape, lambda one: one.framing.words),
     ]
-    judged = _judged(search, given, final, numbering, evidence) if given else (None, None, ())
+    fits, judged = final.preprocessing, _Judged()
+    if given is not None:
+        theirs = search.evidence(given.preprocessing, numbering)
+        if not worse(evidence, theirs):
+            # What the user has goes before what is merely common, and needs not be common itself.
+            fits, evidence = given.preprocessing, theirs
+        judged = _judged(search, given, final, fits, numbering, evidence)
     return Diagnosis(
         fits=beats_chance(evidence) or beats_chance(best),
         images=len(evidence.hits),
-        preprocessing=final.preprocessing,
+        preprocessing=fits,
         label_offset=numbering.offset,
         devkit_labels=numbering.devkit is not None,
         top1=evidence.top1,
         ci95=wilson_interval(int(evidence.hits.sum()), len(evidence.hits)),
         aspects=tuple(one for one in aspects if one.alternatives),
-        given_top1=judged[0],
-        given_difference=judged[1],
-        faults=judged[2],
+        broken=int(evidence.broken.sum()),
+        given_fits=judged.fits,
+        given_top1=judged.top1,
+        given_difference=judged.difference,
+        faults=judged.faults,
         skipped=tuple(examiner.skipped),
     )
 
@@ -240,11 +248,25 @@ def _alternative(value: str, best: Evidence, other: Evidence) -> Alternative:
     return Alternative(value, other.top1, compared(best, other), tied(best, other))
 
 
-def _judged(
-    search: _Search, given: Given, final: Hypothesis, numbering: Numbering, evidence: Evidence
-) -> tuple[float, PairedDifference, tuple[Fault, ...]]:
+@dataclass(frozen=True)
+class _Judged:
     """How good what the user feeds is, and what is wrong with it."""
-    fits = final.preprocessing
+
+    fits: bool = False
+    top1: float | None = None
+    difference: PairedDifference | None = None
+    faults: tuple[Fault, ...] = ()
+
+
+def _judged(
+    search: _Search,
+    given: Given,
+    final: Hypothesis,
+    fits: Preprocessing,
+    numbering: Numbering,
+    evidence: Evidence,
+) -> _Judged:
+    """Compare what the user feeds with what fits, and put each difference into what fits, alone."""
     said = offset_by(given.label_offset)
     theirs = search.evidence(given.preprocessing, said)
     swaps: list[tuple[AspectName, str, str, Preprocessing, Numbering]] = []
@@ -268,10 +290,11 @@ def _judged(
     faults = []
     for aspect, theirs_words, own_words, how, moved in swaps:
         seen = search.evidence(how, moved)
-        if not tied(evidence, seen):
+        if worse(evidence, seen):
             faults.append(Fault(aspect, theirs_words, own_words, seen.top1, compared(evidence, seen)))
     faults.sort(key=lambda fault: fault.difference.delta)
-    return theirs.top1, compared(evidence, theirs), tuple(faults)
+    same = fits == given.preprocessing and said == numbering
+    return _Judged(same, theirs.top1, compared(evidence, theirs), tuple(faults))
 
 
 def _levels(mean: tuple[float, ...], std: tuple[float, ...]) -> str:

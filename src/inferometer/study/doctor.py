@@ -48,7 +48,7 @@ def described(entry: ModelEntry) -> tuple[ModelSummary, ModelEntry, tuple[str, .
     return summary, entry.model_copy(update={"inputs": inputs}), (said,)
 
 
-def undiagnosable(resolved: ResolvedModel, image: TensorInfo | None) -> str | None:
+def undiagnosable(resolved: ResolvedModel, image: TensorInfo | None, there: ImageSet | None) -> str | None:
     """Why what fits cannot be found out by accuracy."""
     if image is None or image.shape is None:
         return "the model takes no images"
@@ -61,6 +61,16 @@ def undiagnosable(resolved: ResolvedModel, image: TensorInfo | None) -> str | No
         return f"its images are not square ({axes[2]} x {axes[1]}): only square ones are tried"
     if resolved.seeded:
         return "the weights of this network are random"
+    return None if there is None else _misfit(resolved, there)
+
+
+def _misfit(resolved: ResolvedModel, there: ImageSet) -> str | None:
+    """Why the labels say nothing of this model."""
+    labels = {entry.class_index for entry in there.entries}
+    if len(labels) == 1:
+        return "all images are of one class"
+    if resolved.classes is not None and max(labels) > resolved.classes:
+        return f"the labels reach {max(labels)}, and the model has {resolved.classes} classes"
     return None
 
 

@@ -49,7 +49,7 @@ class Examiner:
         self._source, self._entries = source, list(entries)
         self._inputs, self._model = inputs, model
         self._pixels: tuple[Preprocessing, npt.NDArray[np.uint8]] | None = None
-        self._scores: dict[Preprocessing, npt.NDArray[np.float64]] = {}
+        self._scores: dict[Preprocessing, npt.NDArray[np.float64]] = {}  # NaN where the model says so
         self.skipped: list[str] = []
 
     @property
@@ -101,11 +101,15 @@ class Examiner:
         scores = self._scored(preprocessing, images, say)
         if self._output.gives_labels:
             first = scores[:, 0].astype(np.int64)
-            return Evidence(first == labels, np.zeros(len(labels)), first, labels)
+            sound = np.zeros(len(labels), dtype=np.bool_)
+            return Evidence(first == labels, np.zeros(len(labels)), first, labels, sound)
+        broken: npt.NDArray[np.bool_] = np.asarray(np.isnan(scores).any(axis=1))
+        scores = np.where(np.isnan(scores), -np.inf, scores)
         first = scores.argmax(axis=1)
         known = (labels >= 0) & (labels < scores.shape[1])
         likelihood = _log_probabilities(scores)[np.arange(len(labels)), np.where(known, labels, 0)]
-        return Evidence(first == labels, np.where(known, likelihood, np.log(_LEAST)), first, labels)
+        right = (first == labels) & ~broken
+        return Evidence(right, np.where(known, likelihood, np.log(_LEAST)), first, labels, broken)
 
     def _scored(
         self, preprocessing: Preprocessing, images: int, say: Callable[[int], None]
@@ -133,7 +137,7 @@ class Examiner:
         if self._output.gives_labels:
             return values.reshape(len(values), 1).astype(np.float64)
         scores = values.reshape(len(values), scores_of_rows(values, self._output.name)).astype(np.float64)
-        return np.nan_to_num(scores, nan=-np.inf, posinf=np.finfo(np.float64).max)
+        return np.minimum(scores, np.finfo(np.float64).max)
 
     def _planes(self, preprocessing: Preprocessing, images: int) -> npt.NDArray[np.uint8]:
         """Pixels [n, H, W, C] in the order RGB, or of luma; those of the latest geometry are kept."""

@@ -24,7 +24,7 @@ from inferometer.models.files import load as load_model
 from inferometer.models.files import save
 from inferometer.models.fix import fix_shapes
 from inferometer.models.inspection import describe
-from inferometer.models.rebatch import set_batch
+from inferometer.models.rebatch import ImagesJoined, set_batch
 from inferometer.models.roles import ClassOutput, class_output, image_input
 from inferometer.models.summary import ModelSummary
 from inferometer.models.weights import weights_sha256
@@ -93,7 +93,10 @@ def resolve_model(entry: ModelEntry, study: Study, folder: Path) -> ResolvedMode
     scored, why = _scored(summary, entry.output, label)
     note = calibration_of(load_model(path)) if summary.is_quantized else None
     path, fixed, fixed_why = _any_batch(path, summary, folder)
-    calibration, accuracy = entry.calibration or study.calibration, entry.accuracy or study.accuracy
+    if isinstance(fixed_why, ImagesJoined) and fixed != 1:
+        why = f"what it makes of an image depends on the others in its batch: {fixed_why}"
+    calibration = entry.calibration if "calibration" in entry.model_fields_set else study.calibration
+    accuracy = entry.accuracy if "accuracy" in entry.model_fields_set else study.accuracy
     sections = accuracy is not None or (calibration is not None and not summary.is_quantized)
     resolved = ResolvedModel(
         label=label,
@@ -102,7 +105,7 @@ def resolve_model(entry: ModelEntry, study: Study, folder: Path) -> ResolvedMode
         quantized=summary.is_quantized,
         seeded=summary.metadata.get("inferometer.weights", "").startswith("untrained"),
         fixed_batch=fixed,
-        fixed_why=fixed_why,
+        fixed_why=None if fixed_why is None else str(fixed_why),
         calibrated_on=note.image_hashes if note else (),
         preprocess=how,
         kinds=study.kinds if entry.kinds is None else entry.kinds,
@@ -197,7 +200,7 @@ def _fits(model: ResolvedModel, summary: ModelSummary, sections: bool) -> None:
     if model.preprocess is None:
         raise DataError(
             f"{model.label}: how are images preprocessed for it? Give --preprocess, or preprocess: in the "
-            f"study ({', '.join(sorted(preprocess.PRESETS))}, or a YAML file)"
+            f"study ({', '.join(sorted(preprocess.PRESETS))}, or a YAML file); inferometer doctor finds out"
         )
     image_input_of(summary.inputs, model.preprocess, model.inputs, model.label)
 
@@ -227,7 +230,7 @@ def _given(entry: ModelEntry) -> Path:
     return path
 
 
-def _any_batch(path: Path, summary: ModelSummary, folder: Path) -> tuple[Path, int | None, str | None]:
+def _any_batch(path: Path, summary: ModelSummary, folder: Path) -> tuple[Path, int | None, ModelError | None]:
     """The file with a symbolic batch; or the file as it is, the one batch that it can run, and why."""
     if summary.batch is None:
         return path, None, None
@@ -236,7 +239,7 @@ def _any_batch(path: Path, summary: ModelSummary, folder: Path) -> tuple[Path, i
         try:
             model = set_batch(load_model(path, weights=False), None)
         except ModelError as error:
-            return path, summary.batch, str(error)
+            return path, summary.batch, error
         save(model, free, source=path)
     return free, None, None
 

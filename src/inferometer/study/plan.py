@@ -162,7 +162,11 @@ def _accuracy(
         return Planned(spec, ("unsupported", why), "ModelError")
     if model.seeded:
         return Planned(
-            spec, ("skipped", "the weights of this network are random: its accuracy means nothing")
+            spec,
+            (
+                "skipped",
+                "the weights of this network are random: its accuracy means nothing (give --weights FILE)",
+            ),
         )
     return _with_table(spec, model, entry, calibrated)
 

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer import registry
-from inferometer.config import (
-    EngineEntry,
-    Study,
-)
+from inferometer.config import AccuracySection, EngineEntry, Study
 from inferometer.contracts import Engine
 from inferometer.data.imageset import ImageSet, check_labels, open_set
 from inferometer.environment.cgroup import usable_cores
@@ -53,11 +50,11 @@ def resolve(study: Study, folder: Path) -> Resolved:
     engines = tuple(_engine(entry, study.threads) for entry in study.engines)
     models = tuple(resolve_model(entry, study, folder) for entry in study.models)
     _distinct(models)
+    sections = [one for model in models for one in (model.calibration, model.accuracy) if one is not None]
+    scored = {(one.data, one.labels) for one in sections if isinstance(one, AccuracySection)}
     sets = {
-        (section.data, section.labels): open_set(section.data, section.labels)
-        for model in models
-        for section in (model.calibration, model.accuracy)
-        if section is not None
+        place: open_set(*place, labelled=place in scored)
+        for place in dict.fromkeys((one.data, one.labels) for one in sections)
     }
     for model in models:
         if model.accuracy is not None and model.classes is not None and model.not_scored is None:

@@ -141,7 +141,7 @@ def _batches(spec: TrialSpec, session: Session, batch: int) -> _Source:
     assert task is not None
     if task.data is None:
         return _synthetic(spec, session, batch)
-    images = open_set(task.data, task.labels)
+    images = open_set(task.data, task.labels, labelled=False)
     check_unchanged(images, task.listing_sha256)
     entries = split_entries(images, task.images, task.split, spec.seed).calibration
     taken = image_input_of(session.inputs, spec.preprocess, spec.inputs, spec.trial.model)

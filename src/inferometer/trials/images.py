@@ -74,13 +74,18 @@ def image_input_of(
         if entry is None or entry.range is None or entry.range[0] != entry.range[1]:
             raise ConfigError(
                 f"{model}: what is its input {one.name!r} to hold while images are fed to {image.name!r}? "
-                f"Give it a constant: --input {one.name}=VALUE"
+                f"Give it a constant: --input {one.name}=VALUE (in a study, inputs: "
+                f"{{{one.name}: {{range: [VALUE, VALUE]}}}})"
             )
         check_range(one.name, one.dtype or "float32", entry.range)
         rest = tuple(side if isinstance(side, int) else 1 for side in (one.shape or ())[1:])
         constants[one.name] = (rest if one.shape else None, one.dtype or "float32", entry.range[0])
     sides = [side if isinstance(side, int) else None for side in image.shape]
-    return ImageInput(image.name, image.dtype, preprocess.for_input(sides, image.dtype), constants)
+    try:
+        fitting = preprocess.for_input(sides, image.dtype)
+    except ConfigError as error:
+        raise ConfigError(f"{model}: {error}") from error
+    return ImageInput(image.name, image.dtype, fitting, constants)
 
 
 def padded(images: npt.NDArray[np.float32], batch: int) -> npt.NDArray[np.float32]:

@@ -24,8 +24,9 @@ class Ranked:
     """The best classes of some images.
 
     Attributes:
-        top: [n, up to 5] int64, best first; [n, 1] when the model gives the class alone.
-        labels: [n] int64, numbered as the model numbers its classes.
+        top: [n, up to 5] int64, best first, numbered as the set's labels are (a background class is -1);
+            [n, 1] when the model gives the class alone.
+        labels: [n] int64, of the set.
         classes: How many there are; None when the model gives the class alone.
     """
 
@@ -62,7 +63,7 @@ class Scorer:
         """
         wanted = labels + self.label_offset
         if self.output.gives_labels:
-            return Ranked(values.reshape(len(values), 1).astype(np.int64), wanted, None)
+            return Ranked(values.reshape(len(values), 1).astype(np.int64) - self.label_offset, labels, None)
         classes = scores_of_rows(values, self.output.name)
         bad = np.flatnonzero((wanted < 0) | (wanted >= classes))
         if bad.size:
@@ -72,7 +73,8 @@ class Scorer:
                 f"{which}: has the label {labels[bad[0]]}{moved}, outside the model's classes "
                 f"(0..{classes - 1})"
             )
-        return Ranked(top_k(values.reshape(len(values), classes), min(_BEST, classes)), wanted, classes)
+        top = top_k(values.reshape(len(values), classes), min(_BEST, classes)) - self.label_offset
+        return Ranked(top, labels, classes)
 
 
 def scorer_of(session: Session, wanted: str | None, label_offset: int) -> Scorer:

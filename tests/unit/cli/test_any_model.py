@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from inferometer.cli.main import run_command
+from inferometer.store import read_per_image, read_store
 from tests.unit.cli.colours import colour_model, palette, pictures
 from tests.unit.cli.command import Ended, inferometer
 
@@ -192,3 +195,61 @@ def test_int8_is_calibrated_on_images_with_a_second_input(capsys, accuracy, imag
     assert numpy_helper.to_array(onnx.load(plain).graph.initializer[0]).dtype == np.float32
     ended = accuracy(tmp_path / "q.onnx", "--input", "gain=1")
     assert top1(ended) > 0.6
+
+
+def test_unlabelled_images_calibrate_and_are_not_scored(capsys, accuracy, plain, images, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for picture in images.glob("*.png"):
+        (bare / picture.name).write_bytes(picture.read_bytes())
+    words = ("--data", bare, "--preprocess", "efficientnet-lite")
+    ended = inferometer(capsys, "calibrate", plain, "--out", tmp_path / "q.onnx", *words)
+    assert ended.code == 0, ended.err
+    ended = inferometer(capsys, "accuracy", plain, *words)
+    assert ended.code == 4
+    assert "unlabelled" in ended.err
+
+
+def test_a_model_that_joins_the_images_of_a_batch_is_not_scored(accuracy, plain, tmp_path):
+    model = onnx.load(plain)
+    model.graph.node[-1].output[0] = "plain"
+    model.graph.node.append(helper.make_node("Softmax", ["plain"], ["logits"], axis=0))
+    for item in (model.graph.input[0], model.graph.output[0]):
+        item.type.tensor_type.shape.dim[0].dim_value = 4
+    onnx.save(model, tmp_path / "joined.onnx")
+    ended = accuracy(tmp_path / "joined.onnx")
+    assert ended.code == 3
+    assert "depends on the others in its batch" in ended.err
+
+
+def test_a_model_may_be_left_out_of_a_studys_accuracy(capsys, plain, images, tmp_path):
+    flat = with_outputs(plain, tmp_path / "twin.onnx", "softmax")
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        f"models:\n- {{model: {plain}, preprocess: efficientnet-lite}}\n- {{model: {flat}, accuracy: null}}\n"
+        f"kinds: []\naccuracy: {{data: {images}}}\n"
+    )
+    ended = inferometer(capsys, "run", study, "--out", tmp_path / "out", "--json")
+    assert ended.code == 0, ended.err
+    records = (tmp_path / "out" / "records.jsonl").read_text().splitlines()
+    assert [json.loads(line)["trial"]["model"] for line in records] == [plain.stem]
+
+
+def test_models_of_other_numberings_are_compared_image_by_image(accuracy, plain, images, tmp_path):
+    other = colour_model(tmp_path / "b.onnx", COLOURS, *LEVELS, background=True)
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        f"models:\n- {{model: {plain}, preprocess: efficientnet-lite}}\n"
+        f"- {{model: {other}, preprocess: efficientnet-lite, label_offset: 1}}\n"
+        f"kinds: []\naccuracy: {{data: {images}}}\n"
+    )
+    out = tmp_path / "out"
+    assert run_command(["run", str(study), "--out", str(out)]) == 0
+    records = read_store(out).records
+    assert [record.config["label_offset"] for record in records] == [None, 1]
+    a, b = (read_per_image(out, record) for record in records)
+    assert (a.hashes, a.labels.tolist(), a.top[:, 0].tolist()) == (
+        b.hashes,
+        b.labels.tolist(),
+        b.top[:, 0].tolist(),
+    )

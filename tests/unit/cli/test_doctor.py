@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import yaml
+from onnx import TensorProto, helper, numpy_helper
 
 from inferometer.data.ilsvrc2012 import class_of_id
 from inferometer.data.preprocess import PRESETS
@@ -111,9 +114,10 @@ def test_other_inputs_are_fed_too(capsys, folder, tmp_path, dtype, nhwc):
     levels = ((0.0,) * 3, (1.0,) * 3) if dtype == "uint8" else LEVELS
     scale = 1e-2 if dtype == "uint8" else 20.0
     model = colour_model(tmp_path / "m.onnx", COLOURS, *levels, dtype=dtype, nhwc=nhwc, scale=scale)
-    found = diagnosed(capsys, model, folder / "set")
+    found = diagnosed(capsys, model, folder / "set", "--preprocess", "efficientnet-lite")
     assert found["top1"] > 0.8
     assert found["preprocessing"]["channels"] == "RGB"
+    assert (found["preprocess"], found["given_fits"], found["faults"]) == ("efficientnet-lite", True, [])
 
 
 def test_what_was_found_is_written_as_a_file_that_can_be_used(capsys, folder, tmp_path):
@@ -147,3 +151,84 @@ def test_it_wants_something_to_look_at(capsys):
     ended = inferometer(capsys, "doctor")
     assert (ended.code, ended.out) == (2, "")
     assert "give --model FILE, --data DIR, or both" in ended.err
+
+
+def test_a_preprocessing_that_is_not_common_is_not_blamed_for_it(capsys, folder, tmp_path):
+    mean, std = [130.0, 110.0, 90.0], [40.0, 90.0, 20.0]
+    model = colour_model(tmp_path / "m.onnx", COLOURS, tuple(mean), tuple(std))
+    own = yaml_of(tmp_path / "own.yaml", mean=mean, std=std)
+    found = diagnosed(capsys, model, folder / "set", "--preprocess", own)
+    assert (found["faults"], found["given_fits"]) == ([], True)
+    assert found["top1"] == found["given_top1"]
+    assert found["preprocessing"]["mean"] == mean
+    assert "What you use fits" in " ".join(found["sentences"])
+
+
+def test_outputs_that_are_no_numbers_are_told(capsys, folder, tmp_path):
+    model = onnx.load(folder / "lite.onnx")
+    bias = next(one for one in model.graph.initializer if one.name == "b")
+    values = numpy_helper.to_array(bias).copy()
+    values[3] = np.nan
+    bias.CopyFrom(numpy_helper.from_array(values, "b"))
+    onnx.save(model, tmp_path / "nan.onnx")
+    out = tmp_path / "out.yaml"
+    ended = inferometer(
+        capsys, "doctor", "--model", tmp_path / "nan.onnx", "--data", folder / "set", "--json", "--out", out
+    )
+    assert ended.document["fits"]["fits"] is False
+    assert "NaN for 96 of 96 images" in ended.document["fits"]["sentences"][0]
+    assert not out.exists()
+    assert any("is not written" in note for note in ended.document["notes"])
+
+
+@pytest.mark.parametrize("word", ["--labels", "--preprocess"])
+def test_what_is_read_is_not_written_over(capsys, folder, tmp_path, word):
+    read = yaml_of(tmp_path / "mine.yaml") if word == "--preprocess" else tmp_path / "labels.csv"
+    if word == "--labels":
+        read.write_bytes((folder / "set" / "labels.csv").read_bytes())
+    before = read.read_bytes()
+    ended = inferometer(
+        capsys, "doctor", "--model", folder / "lite.onnx", "--data", folder / "set", word, read, "--out", read
+    )
+    assert ended.code == 2
+    assert read.read_bytes() == before
+
+
+def test_labels_that_tell_nothing_are_said_to(capsys, folder, tmp_path):
+    one = pictures(tmp_path / "one", COLOURS[:1], 30)
+    ended = inferometer(capsys, "doctor", "--model", folder / "lite.onnx", "--data", one, "--json")
+    assert "all images are of one class" in " ".join(ended.document["notes"])
+    small = colour_model(tmp_path / "small.onnx", COLOURS[:3], *LEVELS)
+    ended = inferometer(capsys, "doctor", "--model", small, "--data", folder / "set", "--json")
+    assert "the labels reach 23, and the model has 3 classes" in " ".join(ended.document["notes"])
+
+
+def test_the_yaml_holds_what_the_model_needs_besides(capsys, folder, tmp_path):
+    model = onnx.load(folder / "background.onnx")
+    model.graph.node[-1].output[0] = "plain"
+    model.graph.node.append(helper.make_node("Mul", ["plain", "gain"], ["logits"]))
+    model.graph.input.append(helper.make_tensor_value_info("gain", TensorProto.FLOAT, ["N", 1]))
+    onnx.save(model, tmp_path / "two.onnx")
+    ended = inferometer(
+        capsys,
+        "doctor",
+        "--model",
+        tmp_path / "two.onnx",
+        "--data",
+        folder / "set",
+        "--json",
+        "--input",
+        "gain=1",
+    )
+    study = tmp_path / "study.yaml"
+    section = yaml.safe_dump({"accuracy": {"data": str(folder / "set")}, "kinds": []})
+    study.write_text(ended.document["yaml"] + section)
+    ran = inferometer(capsys, "run", study, "--out", tmp_path / "out", "--json")
+    assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize("word", ["--preprocess", "--label-offset", "--out"])
+def test_words_on_what_fits_want_both(capsys, folder, word):
+    ended = inferometer(capsys, "doctor", "--model", folder / "lite.onnx", word, "1")
+    assert ended.code == 2
+    assert f"{word} is about what fits" in ended.err

@@ -213,3 +213,22 @@ def test_a_pytorch_that_checkpoints_can_make_run_code_is_not_used(
     monkeypatch.setattr(torch, "__version__", "2.9.1+cpu")
     with pytest.raises(Unsupported, match=r"PyTorch 2\.9\.1\+cpu can be made to run code"):
         build_trained(NET, tmp_path / "w.pth")
+
+
+def test_a_checkpoint_with_other_bytes_in_a_tensor_is_damaged(
+    torch: Any, tmp_path: Path, tensors: Tensors
+) -> None:
+    path = tmp_path / "w.pth"
+    torch.save(state(torch, tensors), path)
+    content = bytearray(path.read_bytes())
+    place = content.index(tensors["fc.weight"].tobytes())
+    content[place : place + 4] = np.float32(0.5).tobytes()
+    path.write_bytes(content)
+    assert "is damaged in" in refused(path)
+
+
+def test_a_shared_prefix_is_taken_off_the_names_of_any_file(tmp_path: Path, tensors: Tensors) -> None:
+    path = safetensors_file(tmp_path / "w.safetensors", {f"module.{name}": tensors[name] for name in tensors})
+    with open_weights(path) as opened:
+        assert set(opened.tensors) == set(tensors)
+        assert opened.notes == ("took 'module.' off the names",)

@@ -88,7 +88,7 @@ def test_scores_are_ranked_whatever_their_axes_and_dtype():
 
 def test_a_class_that_the_model_gives_itself_is_compared_with_the_label():
     ranked = Scorer(ClassOutput("y", None, gives_labels=True), 1).rank(np.array([[4], [2]]), np.array([3, 3]))
-    assert (ranked.top.tolist(), ranked.labels.tolist(), ranked.classes) == ([[4], [2]], [4, 4], None)
+    assert (ranked.top.tolist(), ranked.labels.tolist(), ranked.classes) == ([[3], [1]], [3, 3], None)
 
 
 @pytest.mark.parametrize(("offset", "label"), [(0, 3), (1, 2), (-1, 0)])
