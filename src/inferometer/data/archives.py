@@ -172,13 +172,11 @@ def version_of(handle: int) -> tuple[int, int]:
 def _make(folder: str, files: dict[str, dict[str, int]], folders: dict[str, set[str]]) -> None:
     """Enter a folder and those above it."""
     while folder not in files:
-        files[folder], folders[folder] = {}, set()
+        files[folder] = {}
+        folders.setdefault(folder, set())
         above, _, leaf = folder.rpartition("/")
-        if above in folders:
-            folders[above].add(leaf)
-            return
-        _make(above, files, folders)
-        folders[above].add(leaf)
+        folders.setdefault(above, set()).add(leaf)
+        folder = above
 
 
 def _content(handle: int, stored: Stored) -> bytes:

@@ -296,20 +296,23 @@ def _from_folders(tree: Tree, chain: Sequence[str], folders: Sequence[str]) -> L
 
 def _deeper(tree: Tree, folder: str) -> Iterator[str]:
     """Images in the folders of a folder; behind a link, which may lead back, no further than one level."""
-    place = tree.at(folder)
-    for name in visible_folders(place):
-        below = child(folder, name)
-        yield from (child(below, file) for file in tree.at(below).files if is_image(file))
-        if name not in place.linked:
-            yield from _deeper(tree, below)
+    rest = [folder]
+    while rest:
+        above = rest.pop()
+        place = tree.at(above)
+        for name in visible_folders(place):
+            below = child(above, name)
+            yield from (child(below, file) for file in tree.at(below).files if is_image(file))
+            if name not in place.linked:
+                rest.append(below)
 
 
 def _broken(tree: Tree, folders: Sequence[str]) -> int:
-    """How many links in folders lead nowhere; they are warned of but for hidden ones."""
+    """How many links in folders lead nowhere, or to themselves; they are warned of but for hidden ones."""
     links = [child(folder, name) for folder in folders for name in tree.at(folder).broken]
     shown = [link for link in links if not link.rpartition("/")[2].startswith(".")]
     if shown:
-        _log.warning("%s: %d links lead to no file, such as %s: left out", tree.root, len(shown), shown[0])
+        _log.warning("%s: %d links lead nowhere, such as %s: left out", tree.root, len(shown), shown[0])
     return len(links)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.data.sets import FIRST_IDS, files, indices, refusal, val
 
-from inferometer.data import archives
+from inferometer.data import archives, tars
 from inferometer.data.archives import safe_name
 from inferometer.data.imageset import open_set
 from inferometer.errors import DataError
@@ -233,6 +233,40 @@ def test_a_tar_with_a_broken_header_is_refused(tmp_path):
     data[1024] ^= 1
     path.write_bytes(data)
     assert "is broken at byte 1024: no file begins there" in refusal(path)
+
+
+def test_tars_behind_one_another_are_refused(tmp_path):
+    first = tarred(tmp_path / "a.tar", {"cat/1.png": b"1"}).read_bytes()
+    second = tarred(tmp_path / "b.tar", {"dog/2.png": b"2"}).read_bytes()
+    path = tmp_path / "set.tar"
+    path.write_bytes(first + second)
+    message = f"another archive begins at byte {len(first)} behind its end: pack them as one"
+    assert message in refusal(path)
+
+
+@pytest.mark.parametrize("size", [1, 2000])
+def test_a_tar_with_a_zeroed_header_in_the_middle_is_refused(tmp_path, size):
+    path = tarred(tmp_path / "set.tar", {"cat/1.png": b"1", "cat/2.png": b"2" * size, "dog/3.png": b"3"})
+    data = bytearray(path.read_bytes())
+    data[1024:1536] = bytes(512)
+    path.write_bytes(data)
+    assert "is broken: it ends before byte 1536, but content follows" in refusal(path)
+
+
+def test_a_tar_may_end_with_many_blocks_of_zeros(tmp_path, monkeypatch):
+    monkeypatch.setattr(tars, "_CHUNK", 1000)
+    path = tarred(tmp_path / "set.tar", CONTENT)
+    whole = path.read_bytes() + bytes(512 * 9)
+    path.write_bytes(whole)
+    assert len(open_set(path).entries) == 2
+    path.write_bytes(whole + b"x")
+    assert f"it ends before byte {len(whole)}, but content follows" in refusal(path)
+
+
+@KINDS
+def test_a_member_below_thousands_of_folders_is_no_trouble(tmp_path, name):
+    images = open_set(packed(tmp_path / name, {"cat/1.png": b"1", "cat/" + "d/" * 3000 + "2.png": b"2"}))
+    assert (indices(images), images.ignored) == ({"cat/1.png": 0}, 1)
 
 
 @pytest.mark.parametrize(("mode", "word"), [("w:gz", "gzip"), ("w:bz2", "bzip2"), ("w:xz", "xz")])

@@ -112,11 +112,6 @@ def test_integer_folders_are_the_class_indices(tmp_path):
     assert images.classes == 11
 
 
-def test_one_word_among_integer_folders_makes_all_of_them_names(tmp_path):
-    images = open_set(classes(tmp_path, {"10": ["a.png"], "2": ["a.png"], "x": ["a.png"]}))
-    assert [entry.class_index for entry in images.entries] == [0, 1, 2]
-
-
 def test_two_folders_for_one_class(tmp_path):
     with pytest.raises(DataError, match="two folders stand for one class: 01, 1"):
         open_set(classes(tmp_path, {"1": ["a.png"], "01": ["b.png"]}))

@@ -1,6 +1,7 @@
 import pytest
-from tests.unit.data.sets import files, indices, refusal
+from tests.unit.data.sets import FIRST_IDS, files, indices, refusal, val
 
+from inferometer.data.ilsvrc2012 import FIRST_CLASSES
 from inferometer.data.imageset import open_set
 
 
@@ -159,3 +160,78 @@ def test_a_list_may_name_images_in_class_folders(tmp_path):
     files(tmp_path, {"order.txt": "x/1.png 1\ny/1.png 0\n"})
     images = open_set(tmp_path, tmp_path / "order.txt")
     assert (indices(images), images.layout) == ({"x/1.png": 1, "y/1.png": 0}, "list")
+
+
+TABLES = pytest.mark.parametrize("name", ["labels.csv", "other.csv", "other.tsv"])
+
+
+def validation(folder, name, labels):
+    """Images 1, 2, ... with a table of their labels."""
+    files(folder, [val(n) for n in range(1, len(labels) + 1)])
+    delimiter = "\t" if name.endswith("tsv") else ","
+    rows = ["file,class_index", *(f"{val(n)},{label}" for n, label in enumerate(labels, 1))]
+    files(folder, {name: "".join(f"{row}\n".replace(",", delimiter) for row in rows)})
+    return folder
+
+
+@TABLES
+@pytest.mark.parametrize("shift", [0, -1])
+def test_a_table_of_the_kits_numbers_is_refused(tmp_path, name, shift):
+    validation(tmp_path, name, [number + shift for number in FIRST_IDS])
+    message = refusal(tmp_path)
+    assert f"{name}, line 2: gives {val(1)} the class {490 + shift}, which is 65 (n01751748)" in message
+    assert "these numbers count otherwise" in message
+
+
+@TABLES
+def test_one_wrong_label_of_a_known_image_is_enough(tmp_path, name):
+    validation(tmp_path, name, [*FIRST_CLASSES[:10], 110, 5])
+    assert f"line 12: gives {val(11)} the class 110, which is 109" in refusal(tmp_path)
+    validation(tmp_path, name, [index + 1 for index in FIRST_CLASSES[:10]] + [109])
+    assert f"line 2: gives {val(1)} the class 66, which is 65" in refusal(tmp_path)
+
+
+@TABLES
+def test_a_table_that_counts_from_1_is_taken_and_warned_of(tmp_path, caplog, name):
+    images = open_set(validation(tmp_path, name, [*(index + 1 for index in FIRST_CLASSES), 1000]))
+    assert images.entries[0].class_index == 66
+    assert (images.numbering, images.classes) == ("own", 1001)
+    assert f"its labels count from 1: {val(1)}, of class 65, has 66: for a model of 1001" in caplog.text
+
+
+@TABLES
+def test_a_table_of_true_labels_is_not_warned_of(tmp_path, caplog, name):
+    images = open_set(validation(tmp_path, name, FIRST_CLASSES))
+    assert (images.entries[10].class_index, images.numbering) == (109, "own")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("ending", [".jpeg", ".jpg", ".png"])
+def test_validation_images_with_another_ending_are_found(tmp_path, ending):
+    files(tmp_path, [val(1, ending), val(2, ending).lower(), val(3)])
+    path = files(
+        tmp_path / "l", {"l.txt": "".join(f"{val(n)} {FIRST_CLASSES[n - 1]}\n" for n in range(1, 6))}
+    )
+    images = open_set(tmp_path, path / "l.txt")
+    assert indices(images) == {val(1, ending): 65, val(2, ending).lower(): 970, val(3): 230}
+    assert images.numbering == "ilsvrc2012"
+
+
+def test_two_files_for_one_validation_image_are_refused(tmp_path):
+    files(tmp_path, [val(1, ".jpeg"), val(1, ".png"), val(2)])
+    files(tmp_path, {"val.txt": f"{val(1)} 65\n{val(2)} 970\n"})
+    assert f"which file is {val(1)}: {val(1, '.jpeg')}, {val(1, '.png')}? Remove the others" in refusal(
+        tmp_path
+    )
+
+
+def test_missing_names_are_warned_of_when_images_are_left_over(tmp_path, caplog):
+    files(tmp_path, [val(1), val(7)])
+    files(tmp_path, {"val.txt": f"{val(1)} 65\n{val(2)} 970\n{val(3)} 230\n"})
+    images = open_set(tmp_path)
+    assert (indices(images), images.ignored) == ({val(1): 65}, 1)
+    assert f"2 of its 3 images are not there, and 1 images have no line in it ({val(7)})" in caplog.text
+    caplog.clear()
+    (tmp_path / val(7)).unlink()
+    assert indices(open_set(tmp_path)) == {val(1): 65}
+    assert not caplog.records

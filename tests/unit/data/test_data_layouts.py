@@ -24,10 +24,10 @@ def test_some_wnid_folders_have_the_numbers_of_all_1000(tmp_path, caplog):
 
 
 def test_wnids_beyond_ilsvrc2012_are_sorted_and_warned_of(tmp_path, caplog):
-    images = open_set(files(tmp_path, ["n01443537/b.JPEG", "n00000001/c.JPEG"]))
-    assert indices(images) == {"n00000001/c.JPEG": 0, "n01443537/b.JPEG": 1}
-    assert (images.layout, images.numbering, images.classes) == ("wnid folders", "own", 2)
-    assert "1 of 2 folders are no classes of ILSVRC2012 (n00000001): numbered 0 to 1" in caplog.text
+    images = open_set(files(tmp_path, ["n01443537/b.JPEG", "n00000001/c.JPEG", "n00000002_x/c.JPEG"]))
+    assert indices(images) == {"n00000001/c.JPEG": 0, "n00000002_x/c.JPEG": 1, "n01443537/b.JPEG": 2}
+    assert (images.layout, images.numbering, images.classes) == ("wnid folders", "own", 3)
+    assert "2 of 3 folders are no classes of ILSVRC2012 (n00000001, n00000002_x): numbered 0" in caplog.text
 
 
 def test_index_folders_and_names_say_what_they_are(tmp_path):
@@ -200,9 +200,12 @@ def test_a_list_with_an_index_beyond_999_is_refused(tmp_path):
 
 def test_labels_csv_wins_over_all_and_a_given_file_over_that(tmp_path):
     files(tmp_path, [val(1), "n01440764/a.png"])
-    files(tmp_path, {"labels.csv": f"file,class_index\n{val(1)},7\n", "val.txt": caffe(1)})
+    files(
+        tmp_path, {"labels.csv": f"file,class_index\n{val(1)},65\nn01440764/a.png,7\n", "val.txt": caffe(1)}
+    )
     images = open_set(tmp_path)
-    assert (images.layout, images.numbering, indices(images)) == ("labels.csv", "own", {val(1): 7})
+    assert (images.layout, images.numbering) == ("labels.csv", "own")
+    assert indices(images) == {val(1): 65, "n01440764/a.png": 7}
     assert indices(open_set(tmp_path, tmp_path / "val.txt")) == {val(1): 65}
     (tmp_path / "labels.csv").unlink()
     assert open_set(tmp_path).layout == "list"
@@ -218,7 +221,7 @@ def test_hidden_files_and_those_of_macos_are_passed_over(tmp_path):
 
 def test_1001_classes_want_a_word_on_the_offset(tmp_path):
     images = open_set(files(tmp_path / "a", ["n01443537/1.png"]))
-    with pytest.raises(DataError, match=r"m has 1001 classes, .* 1000: .*--label-offset 1 .*else 0"):
+    with pytest.raises(DataError, match=r"m has 1001 classes, .* 0 to 999: .*--label-offset 1 .*else 0"):
         check_labels(images, 1001, "m")
     check_labels(images, 1001, "m", 1)
     check_labels(images, 1001, "m", 0)
@@ -227,7 +230,9 @@ def test_1001_classes_want_a_word_on_the_offset(tmp_path):
     with pytest.raises(DataError, match="label-offset"):
         check_labels(open_set(own), 1001, "m")
     few = open_set(files(tmp_path / "c", ["cat/1.png"]))
-    check_labels(few, 1001, "m")
+    with pytest.raises(DataError, match="has labels of 0 to 0: "):
+        check_labels(few, 1001, "m")
+    check_labels(few, 1001, "m", 0)
 
 
 def test_labels_with_their_offset_lie_within_the_model(tmp_path):
