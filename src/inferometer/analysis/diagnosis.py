@@ -258,7 +258,7 @@ def sentences(found: Diagnosis) -> list[str]:
             "model's classes: give WordNet ids in their place (a column wnid), or the kit's own ground "
             "truth file."
         )
-    if found.label_offset:
+    if found.label_offset and not any(one.aspect == "labels" for one in found.faults):
         by = "one lower" if found.label_offset > 0 else "one higher"
         lines.append(
             f"Labels: the images' labels are {by} than the model's classes: use label_offset "
@@ -287,6 +287,10 @@ def sentences(found: Diagnosis) -> list[str]:
     return lines
 
 
+def _mend(found: Diagnosis) -> str:
+    return f" (label_offset: {found.label_offset})" if found.label_offset else ""
+
+
 def _fault(found: Diagnosis, fault: Fault) -> str:
     low, high = fault.difference.ci95
     cost = (
@@ -296,7 +300,7 @@ def _fault(found: Diagnosis, fault: Fault) -> str:
     if fault.difference.verdict == "within noise":
         cost = f"as many are right ({percent(fault.top1)}), but the labels are given lower probabilities"
     what = {
-        "labels": f"Wrong labels: taken {fault.given}, but they are {fault.fits}",
+        "labels": f"Wrong labels: taken {fault.given}, but they are {fault.fits}{_mend(found)}",
         "channels": f"Wrong order of channels: {fault.given}, the model wants {fault.fits}",
         "normalisation": f"Wrong normalisation: {fault.given}; the model wants {fault.fits}",
         "resize and crop": f"Wrong resizing or cropping: {fault.given}; the model wants {fault.fits}",

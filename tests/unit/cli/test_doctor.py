@@ -80,7 +80,7 @@ def test_labels_that_are_one_too_high_are_named(capsys, folder):
     found = diagnosed(capsys, folder / "lite.onnx", folder / "shifted", "--preprocess", "efficientnet-lite")
     assert found["label_offset"] == -1
     assert [one["aspect"] for one in found["faults"]] == ["labels"]
-    assert "one higher than the model's classes" in " ".join(found["sentences"])
+    assert "they are one higher than the classes (label_offset: -1)" in " ".join(found["sentences"])
 
 
 def test_a_background_class_is_found(capsys, folder):
