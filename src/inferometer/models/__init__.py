@@ -5,7 +5,14 @@
 `files`                `load`, `save`, `file_sha256`: every unusable file is one clear error
 `inspection`           `describe`: parameters, MACs and activation bytes by layer (types: `summary`)
 `fold`                 `fold_batchnorm`: BatchNorm into the layer before it
-`rebatch`              `set_batch`: another batch, or a symbolic one
+`rebatch`              `set_batch`: another batch, or a symbolic one (`targets`: constants that hold it;
+                       `rows`: operators that would join images)
+`fix`                  `fix_shapes`: sizes that a file leaves open
+`opset`, `plain`       raising the opset; functions inlined, sparse weights and half floats made plain
+`external`             weights in other files, and over 2 GiB
+`roles`                which input takes images, which output holds class scores
+`form`                 which numbers a model is written in, and how it is quantized
+`weights`              files of trained weights (`checkpoint`: PyTorch's; `stored`: their tensors)
 =====================  ==========================================================================
 """
 
