@@ -161,7 +161,10 @@ def test_the_accuracy_of_random_weights_is_refused_with_the_reason(tmp_path: Pat
     content = {"models": ["googlenet"], "kinds": [], "accuracy": {"data": str(folder.parent)}}
     pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
     (only,) = plan_trials(resolve(parse(Study, content, "test"), tmp_path), {})
-    assert only.refused == ("skipped", "the weights of this network are random: its accuracy means nothing")
+    assert only.refused == (
+        "skipped",
+        "the weights of this network are random: its accuracy means nothing (give --weights FILE)",
+    )
 
 
 def test_int8_without_a_calibration_is_a_fault_that_names_it(mini: Path, tmp_path: Path) -> None:
