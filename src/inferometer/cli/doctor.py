@@ -28,7 +28,6 @@ from inferometer.config import ModelEntry, Study, parse
 from inferometer.data.imageset import ImageSet, open_set
 from inferometer.data.preprocess import PRESETS
 from inferometer.errors import ConfigError
-from inferometer.models.inspection import describe
 from inferometer.models.roles import image_input
 from inferometer.report.doctor import (
     about_model,
@@ -42,7 +41,7 @@ from inferometer.report.doctor import (
 )
 from inferometer.store import write_atomically
 from inferometer.study.checkup import checkup
-from inferometer.study.doctor import described, diagnosed, given_way, undiagnosable
+from inferometer.study.doctor import described, diagnosed, undiagnosable
 from inferometer.study.model import resolve_model
 
 NAME = "doctor"
@@ -90,12 +89,11 @@ def command(
     with tempfile.TemporaryDirectory(prefix="inferometer-doctor-") as scratch, stage_progress() as say:
         summary, entry, notes = described(parse(ModelEntry, words, "doctor"))
         resolved = resolve_model(entry, Study(models=(entry,), kinds=(), seed=seed), Path(scratch))
-        examined = checkup(resolved.path, summary, output, resolved.inputs, say)
+        examined = checkup(summary, resolved, say)
         diagnosis = None
         why = undiagnosable(resolved, image_input(summary.inputs), there)
         if there is not None and why is None:
-            given = given_way(preprocess, label_offset, resolved, describe(resolved.path))
-            diagnosis = diagnosed(resolved, there, engine, images, given, seed, say)
+            diagnosis = diagnosed(resolved, there, engine, images, preprocess, label_offset, seed, say)
         elif there is not None:
             notes = (*notes, f"What fits cannot be told by accuracy: {why}.")
     if out is not None and (diagnosis is None or not diagnosis.fits):

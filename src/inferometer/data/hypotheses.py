@@ -63,6 +63,8 @@ class Normalisation:
     words: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    preset_order: Order | None = None
+    """The order of channels in which a preset has it; None when none has."""
     by_model: bool = False
     """Whether the model does it: its input takes pixels, and a preset's mean and std are left out."""
 
@@ -198,9 +200,11 @@ def normalisations(channels: int, integers: bool) -> list[Normalisation]:
         # Source: mean and standard deviation of MNIST's training images, as in PyTorch's example.
         mnist = Normalisation("that of MNIST", (0.1307 * 255,), (0.3081 * 255,))
         return [Normalisation(words, (mean,), (std,)) for words, (mean, std) in plain.items()] + [mnist]
-    found = [Normalisation(f"that of {name}", one.mean, one.std) for name, one in presets.items()]
+    found = [
+        Normalisation(f"that of {name}", one.mean, one.std, one.channels) for name, one in presets.items()
+    ]
     found += [Normalisation(words, (mean,) * 3, (std,) * 3) for words, (mean, std) in plain.items()]
-    found.append(Normalisation("that of caffe", caffe.mean[::-1], caffe.std[::-1]))
+    found.append(Normalisation("that of caffe", caffe.mean[::-1], caffe.std[::-1], caffe.channels))
     means = PRESETS["torchvision"].mean
     found.append(Normalisation("ImageNet's means, pixels of 0 to 1", means, (255.0,) * 3))
     return found

@@ -23,7 +23,7 @@ import numpy as np
 
 from inferometer.data.labelling import normal
 from inferometer.data.layouts import LABELS, recognise
-from inferometer.data.listing import FolderTree, Tree, child, some
+from inferometer.data.listing import FolderTree, Tree, child, size_of, some
 from inferometer.data.source import ImageSource
 from inferometer.data.tars import open_tar
 from inferometer.data.zips import open_zip
@@ -47,9 +47,9 @@ _LIST_LIMIT = 16 * 1024**2
 # First bytes. Source: RFC 1952 (gzip); the bzip2, xz and Zstandard (RFC 8878) file formats.
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "Zstandard"}
 
+_WITH_BACKGROUND = 1001  # classes of ImageNet models with one for the background
 
 _log = logging.getLogger(__name__)
-_WITH_BACKGROUND = 1001  # classes of ImageNet models with one for the background
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,6 @@ def _file_of_labels(path: Path) -> Path:
 def _digest(tree: Tree, base: str, entries: Sequence[ImageEntry]) -> str:
     digest = hashlib.sha256()
     for entry in entries:
-        folder, _, leaf = child(base, entry.file).rpartition("/")
-        line = f"{entry.file}\0{tree.at(folder).files[leaf]}\0{entry.class_index}\n"
+        line = f"{entry.file}\0{size_of(tree, child(base, entry.file))}\0{entry.class_index}\n"
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()

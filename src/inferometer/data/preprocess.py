@@ -145,34 +145,38 @@ class Preprocessing(Frozen):
             raise self._misfit(f"gives {fixed[0]}x{fixed[1]}", height, width)
         return self
 
-    def for_input(self, shape: Sequence[int | None], dtype: str = "float32") -> Preprocessing:
+    def for_input(self, shape: Sequence[int | str | None], dtype: str = "float32") -> Preprocessing:
         """This preprocessing for a model input, checked: [N, C, H, W], or [N, H, W, C].
 
         ``raw`` becomes grayscale when the model has one channel. The layout becomes the input's where its
         number of channels tells. An input of integers takes the pixels as they are, 0..255: ``mean`` and
         ``std`` are left out, since a model with such an input normalises by itself.
 
+        Args:
+            shape: Of the input; a symbol or None is an open size.
+            dtype: Its numpy name.
+
         Raises:
             ConfigError: Not four dimensions, another number of channels, a size that cannot be, or a dtype
                 that holds no pixels.
         """
-        if len(shape) != 4:
+        sides = [side if isinstance(side, int) else None for side in shape]
+        if len(sides) != 4:
             raise ConfigError(
-                f"preprocess {self.name!r} makes images of 4 dimensions; the model wants {list(shape)}"
+                f"preprocess {self.name!r} makes images of 4 dimensions; the model wants {sides}"
             )
         fitting = self._of_dtype(dtype)
-        if self == PRESETS["raw"] and _channel_counts(shape)[self._layout_for(shape, 1)] == 1:
+        if self == PRESETS["raw"] and _channel_counts(sides)[self._layout_for(sides, 1)] == 1:
             fitting = fitting.model_copy(update={"channels": "L", "mean": (0.0,), "std": (1.0,)})
         wanted = len(fitting.channels)
-        fitting = fitting.model_copy(update={"layout": fitting._layout_for(shape, wanted)})
-        count = _channel_counts(shape)[fitting.layout]
+        fitting = fitting.model_copy(update={"layout": fitting._layout_for(sides, wanted)})
+        count = _channel_counts(sides)[fitting.layout]
         if count is not None and count != wanted:
             raise ConfigError(
                 f"preprocess {self.name!r} makes {wanted} channels ({fitting.layout}); "
-                f"the model's input {list(shape)} has {count}: give a YAML file with other channels"
+                f"the model's input {sides} has {count}: give a YAML file with other channels"
             )
-        _, *rest = shape
-        height, width = (rest[1], rest[2]) if fitting.layout == "NCHW" else (rest[0], rest[1])
+        height, width = sides[2:] if fitting.layout == "NCHW" else sides[1:3]
         return fitting.sized(height, width)
 
     def _layout_for(self, shape: Sequence[int | None], count: int) -> Literal["NCHW", "NHWC"]:

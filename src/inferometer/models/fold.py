@@ -26,7 +26,7 @@ from inferometer.models.graph import (
 from inferometer.models.parameters import parameter_uses
 from inferometer.models.summary import FOLDED_KEY, folded_parameters
 
-__all__ = ["fold_batchnorm"]
+__all__ = ["fold_batchnorm", "scale_and_shift"]
 
 _Array = NDArray[np.float64]
 
@@ -140,6 +140,14 @@ class _Folding:
             helper.set_model_props(self._model, metadata)
 
 
+def scale_and_shift(
+    gamma: _Array, beta: _Array, mean: _Array, variance: _Array, epsilon: float
+) -> tuple[_Array, _Array]:
+    """What a BatchNorm does to each channel: ``s`` and ``beta - mean * s``, ``[channels] float64``."""
+    scale = gamma / np.sqrt(variance + epsilon)
+    return scale, beta - mean * scale
+
+
 def _affine(norm: NodeProto, constants: dict[str, TensorProto]) -> _Affine | None:
     """The scale and shift of a BatchNorm; None in training mode, without stored statistics, or not finite."""
     training = attribute(norm, "training_mode", 0) or any(norm.output[1:])
@@ -147,8 +155,7 @@ def _affine(norm: NodeProto, constants: dict[str, TensorProto]) -> _Affine | Non
         return None
     gamma, beta, mean, variance = (_float64(constants[name]) for name in norm.input[1:])
     with np.errstate(invalid="ignore", divide="ignore"):
-        scale = gamma / np.sqrt(variance + attribute(norm, "epsilon", 1e-5))
-    shift = beta - mean * scale
+        scale, shift = scale_and_shift(gamma, beta, mean, variance, attribute(norm, "epsilon", 1e-5))
     return _Affine(scale, shift) if np.isfinite(scale).all() and np.isfinite(shift).all() else None
 
 

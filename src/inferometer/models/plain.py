@@ -22,7 +22,12 @@ _TYPE_ATTRIBUTES = frozenset(
 
 
 def plain(model: ModelProto) -> ModelProto:
-    """A copy with its own functions inlined, and sparse weights stored like any others."""
+    """The model with its own functions inlined, and sparse weights stored like any others.
+
+    Itself when it has neither, else a copy.
+    """
+    if not model.functions and not any(graph.sparse_initializer for graph in _graphs(model.graph)):
+        return model
     if model.functions:
         flat: ModelProto = inliner.inline_local_functions(model)
     else:

@@ -102,6 +102,8 @@ def expose(model: ModelProto, names: Iterable[str]) -> ModelProto:
 
 def _with_opset(model: ModelProto) -> ModelProto:
     """The model itself, or a converted copy when its opset is below ``LOWEST_OPSET``."""
+    if (opset_of(model) or LOWEST_OPSET) >= LOWEST_OPSET:
+        return model  # uncopied: folding copies it
     raised, failures = upgrade(model, LOWEST_OPSET)
     if failures:
         raise CalibrationError(

@@ -14,12 +14,12 @@ from inferometer.data.synthetic import synthetic_feeds
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import CalibrationError, InferometerError, MissingExtra, ModelError, Unsupported
 from inferometer.models.files import load as load_model
-from inferometer.models.rebatch import set_batch
-from inferometer.models.roles import class_output, image_input
+from inferometer.models.roles import class_output
 from inferometer.models.summary import ModelSummary
 from inferometer.quantize.graph import observed_tensors, prepare
 from inferometer.quantize.layout import WEIGHTED_OPS
 from inferometer.records import Precision
+from inferometer.study.model import ResolvedModel
 
 __all__ = ["checkup"]
 
@@ -27,19 +27,13 @@ _PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16")
 
 
 def checkup(
-    path: Path,
-    summary: ModelSummary,
-    output: str | None,
-    inputs: Mapping[str, InputEntry],
-    on_progress: Callable[[str, int, int], None],
+    summary: ModelSummary, resolved: ResolvedModel, on_progress: Callable[[str, int, int], None]
 ) -> Checkup:
     """Describe a model, load it on every engine there is, and run it once.
 
     Args:
-        path: The file, its open sizes fixed.
         summary: Of the file as it was given.
-        output: The name of the class scores, where the user gave one.
-        inputs: What the user said of the inputs.
+        resolved: The same model as trials see it.
         on_progress: Told which engine is tried.
 
     Raises:
@@ -47,37 +41,35 @@ def checkup(
     """
     scored, why = None, None
     try:
-        scored = class_output(summary.outputs, output)
+        scored = class_output(summary.outputs, resolved.output)
     except ModelError as error:
         why = str(error)
-    if image_input(summary.inputs) is None and why is None:
+    if not resolved.takes_images and why is None:
         why = "it takes no images: wants one input of four dimensions"
-    int8_ok, int8 = _int8(path, summary)
+    int8_ok, int8 = _int8(resolved.path, summary)
     wanted: tuple[Precision, ...] = ("int8",) if summary.is_quantized else _PRECISIONS
     names = [name for name in registry.engine_names() if name != "null"]
     attempts: list[Attempt] = []
     for number, name in enumerate(names):
         on_progress(f"engine {name}", number, len(names))
-        attempts += _attempts(name, path, summary, wanted, inputs)
+        attempts += _attempts(name, resolved.path, summary, wanted, resolved.inputs)
     return Checkup(
         summary=summary,
-        takes_images=image_input(summary.inputs) is not None,
+        takes_images=resolved.takes_images,
         output=scored,
         not_scored=why,
-        batch=_batch(path, summary),
+        batch=_batch(summary, resolved),
         int8=int8,
         int8_ok=int8_ok,
         attempts=tuple(attempts),
     )
 
 
-def _batch(path: Path, summary: ModelSummary) -> str:
+def _batch(summary: ModelSummary, resolved: ResolvedModel) -> str:
     if summary.batch is None:
         return "any"
-    try:
-        set_batch(load_model(path, weights=False), None)
-    except ModelError as error:
-        return f"{summary.batch} alone: {error}"
+    if resolved.fixed_batch is not None:
+        return f"{summary.batch} alone: {resolved.fixed_why}"
     return f"{summary.batch} in the file, but any can be set"
 
 

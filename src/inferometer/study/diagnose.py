@@ -95,33 +95,20 @@ def diagnose(
     shaped = [Hypothesis(one, level.normalisation, level.channels) for one in shapes]
     by_shape = search.race("resize and crop", shaped, numbering)
     final = _chosen(by_shape, _shapes_of(given, shaped))
-    evidence = search.evidence(final, numbering)
-    same_order = {one: seen for one, seen in found.items() if one.channels == level.channels}
-    same_level = {one: seen for one, seen in found.items() if one.normalisation == level.normalisation}
-    aspects = [
-        labels,
-        _aspect("channels", level, same_level, lambda one: one.channels),
-        _aspect("normalisation", level, same_order, lambda one: one.normalisation.words),
-        _aspect("resize and crop", final, by_shape, lambda one: one.framing.words),
-    ]
-    fits, judged = final.preprocessing, _Judged()
-    if given is not None:
-        theirs = search.evidence(given.preprocessing, numbering)
-        if not worse(evidence, theirs):
-            # What the user has goes before what is merely common, and needs not be common itself.
-            fits, evidence = given.preprocessing, theirs
-        judged = _judged(search, given, final, fits, numbering, evidence)
+    aspects = [labels, *_level_aspects(level, found), _framing_aspect(final, by_shape)]
+    judged = _judged(search, given, final, numbering)
+    evidence = judged.evidence
     return Diagnosis(
         fits=beats_chance(evidence) or beats_chance(best),
         images=len(evidence.hits),
-        preprocessing=fits,
+        preprocessing=judged.preprocessing,
         label_offset=numbering.offset,
         devkit_labels=numbering.devkit is not None,
         top1=evidence.top1,
         ci95=wilson_interval(int(evidence.hits.sum()), len(evidence.hits)),
         aspects=tuple(one for one in aspects if one.alternatives),
         broken=int(evidence.broken.sum()),
-        given_fits=judged.fits,
+        given_fits=judged.given_fits,
         given_top1=judged.top1,
         given_difference=judged.difference,
         faults=judged.faults,
@@ -200,13 +187,9 @@ def _chosen(found: Mapping[Hypothesis, Evidence], given: Sequence[Hypothesis]) -
         if way.preset:
             return way
     for way in equals:
-        if way.normalisation.words.startswith("that of") and _own_order(way):
+        if way.channels == way.normalisation.preset_order:
             return way
     return best
-
-
-def _own_order(way: Hypothesis) -> bool:
-    return way.channels == ("BGR" if way.normalisation.words.endswith("caffe") else "RGB")
 
 
 def _levels_of(given: Given | None, ways: Sequence[Hypothesis]) -> list[Hypothesis]:
@@ -232,6 +215,20 @@ def _framing(how: Preprocessing) -> tuple[object, ...]:
     return how.resize_short, how.resize_exact, how.interpolation, crop
 
 
+def _level_aspects(level: Hypothesis, found: Mapping[Hypothesis, Evidence]) -> list[Aspect]:
+    """The other orders of the channels with this normalisation, and the other way round."""
+    same_level = {one: seen for one, seen in found.items() if one.normalisation == level.normalisation}
+    same_order = {one: seen for one, seen in found.items() if one.channels == level.channels}
+    return [
+        _aspect("channels", level, same_level, lambda one: one.channels),
+        _aspect("normalisation", level, same_order, lambda one: one.normalisation.words),
+    ]
+
+
+def _framing_aspect(final: Hypothesis, found: Mapping[Hypothesis, Evidence]) -> Aspect:
+    return _aspect("resize and crop", final, found, lambda one: one.framing.words)
+
+
 def _aspect(
     name: AspectName,
     chosen: Hypothesis,
@@ -250,23 +247,25 @@ def _alternative(value: str, best: Evidence, other: Evidence) -> Alternative:
 
 @dataclass(frozen=True)
 class _Judged:
-    """How good what the user feeds is, and what is wrong with it."""
+    """What fits, how good what the user feeds is, and what is wrong with it."""
 
-    fits: bool = False
+    preprocessing: Preprocessing
+    evidence: Evidence
+    given_fits: bool = False
     top1: float | None = None
     difference: PairedDifference | None = None
     faults: tuple[Fault, ...] = ()
 
 
-def _judged(
-    search: _Search,
-    given: Given,
-    final: Hypothesis,
-    fits: Preprocessing,
-    numbering: Numbering,
-    evidence: Evidence,
-) -> _Judged:
+def _judged(search: _Search, given: Given | None, final: Hypothesis, numbering: Numbering) -> _Judged:
     """Compare what the user feeds with what fits, and put each difference into what fits, alone."""
+    fits, evidence = final.preprocessing, search.evidence(final, numbering)
+    if given is None:
+        return _Judged(fits, evidence)
+    renumbered = search.evidence(given.preprocessing, numbering)
+    if not worse(evidence, renumbered):
+        # What the user has goes before what is merely common, and needs not be common itself.
+        fits, evidence = given.preprocessing, renumbered
     said = offset_by(given.label_offset)
     theirs = search.evidence(given.preprocessing, said)
     swaps: list[tuple[AspectName, str, str, Preprocessing, Numbering]] = []
@@ -294,7 +293,7 @@ def _judged(
             faults.append(Fault(aspect, theirs_words, own_words, seen.top1, compared(evidence, seen)))
     faults.sort(key=lambda fault: fault.difference.delta)
     same = fits == given.preprocessing and said == numbering
-    return _Judged(same, theirs.top1, compared(evidence, theirs), tuple(faults))
+    return _Judged(fits, evidence, same, theirs.top1, compared(evidence, theirs), tuple(faults))
 
 
 def _levels(mean: tuple[float, ...], std: tuple[float, ...]) -> str:

@@ -14,14 +14,14 @@ from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import ConfigError, DataError
 from inferometer.models import networks
 from inferometer.models.inspection import describe
-from inferometer.models.roles import class_output, image_axes, image_input
+from inferometer.models.roles import Tensor, class_output, image_axes, image_input
 from inferometer.models.summary import ModelSummary, TensorInfo
 from inferometer.records import Precision
 from inferometer.study.diagnose import Given, Progress, diagnose
 from inferometer.study.examine import Examiner
 from inferometer.study.model import ResolvedModel
 
-__all__ = ["described", "diagnosed", "given_way", "undiagnosable"]
+__all__ = ["described", "diagnosed", "undiagnosable"]
 
 _BATCH = 4  # images per call: results do not depend on it
 _LOOKED_AT = 32  # images whose size is looked at
@@ -74,19 +74,13 @@ def _misfit(resolved: ResolvedModel, there: ImageSet) -> str | None:
     return None
 
 
-def given_way(
-    preprocess: str | None, label_offset: int | None, resolved: ResolvedModel, summary: ModelSummary
-) -> Given | None:
+def _given(preprocess: str | None, label_offset: int | None, image: Tensor) -> Given | None:
     """What the user has so far, fit for the model's input."""
     if preprocess is None and label_offset is None:
         return None
     if preprocess is None:
         raise ConfigError("doctor: --label-offset is judged together with --preprocess: give both")
-    image = image_input(summary.inputs)
-    assert image is not None
-    assert image.shape is not None
-    sides = [side if isinstance(side, int) else None for side in image.shape]
-    fitting = load_preprocessing(preprocess).for_input(sides, image.dtype or "float32")
+    fitting = load_preprocessing(preprocess).for_input(image.shape or (), image.dtype or "float32")
     return Given(fitting, label_offset or 0)
 
 
@@ -95,11 +89,22 @@ def diagnosed(
     there: ImageSet,
     engine: str,
     images: int,
-    given: Given | None,
+    preprocess: str | None,
+    label_offset: int | None,
     seed: int,
     say: Progress,
 ) -> Diagnosis:
     """Open the model on an engine and find out what fits the images.
+
+    Args:
+        resolved: The model.
+        there: The images.
+        engine: What runs it.
+        images: How many to use at most.
+        preprocess: What the user has so far, a preset or a file; None when that is not to be judged.
+        label_offset: The same of the labels.
+        seed: Chooses the images.
+        say: Told of progress.
 
     Raises:
         InferometerError: The engine does not run it, or no image can be used.
@@ -134,7 +139,7 @@ def diagnosed(
             integers=not image.dtype.startswith("float"),
             as_they_are=sizes == {(side, side)},
             images=images,
-            given=given,
+            given=_given(preprocess, label_offset, image),
             on_progress=say,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,24 @@ from inferometer.data.source import ImageSource
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import DataError
 from inferometer.models.roles import ClassOutput, scores_of_rows
-from inferometer.trials.images import image_input_of, padded
+from inferometer.trials.images import ImageInput, image_input_of, padded
 
 __all__ = ["Examiner"]
 
 _LEAST = 1e-12  # a probability of 0 has no logarithm
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Pixels [n, H, W, C], in the order RGB or of luma, of images from ``start`` on, resized in one way."""
+
+    geometry: Preprocessing
+    start: int
+    planes: npt.NDArray[np.uint8]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.planes)
 
 
 class Examiner:
@@ -48,7 +62,7 @@ class Examiner:
         self._session, self._output, self._batch = session, output, batch
         self._source, self._entries = source, list(entries)
         self._inputs, self._model = inputs, model
-        self._pixels: tuple[Preprocessing, npt.NDArray[np.uint8]] | None = None
+        self._pixels: _Kept | None = None
         self._scores: dict[Preprocessing, npt.NDArray[np.float64]] = {}  # NaN where the model says so
         self.skipped: list[str] = []
 
@@ -68,6 +82,7 @@ class Examiner:
             DataError: None is sound.
         """
         sound: list[ImageEntry] = []
+        pixels: list[npt.NDArray[np.uint8]] = []
         geometry = _geometry_of(preprocessing)
         for start in range(0, len(self._entries), images):
             part = self._entries[start : start + images]
@@ -76,11 +91,13 @@ class Examiner:
                     self.skipped.append(f"{entry.file}: {str(found).removeprefix(f'{entry.file}: ')}")
                 else:
                     sound.append(entry)
+                    pixels.append(found)
             if len(sound) >= images:
                 break
         if not sound:
             raise DataError(f"{self._source.root}: no image can be used: {self.skipped[0]}")
         self._entries = sound[:images]
+        self._pixels = _Kept(geometry, 0, np.stack(pixels[:images]))
 
     def evidence(
         self, preprocessing: Preprocessing, images: int, numbering: Numbering, say: Callable[[int], None]
@@ -114,45 +131,39 @@ class Examiner:
     def _scored(
         self, preprocessing: Preprocessing, images: int, say: Callable[[int], None]
     ) -> npt.NDArray[np.float64]:
-        known = self._scores.get(preprocessing)
-        done = 0 if known is None else len(known)
-        if known is None or done < images:
-            more = [self._run(preprocessing, start, min(start + self._batch, images), say)
-                    for start in range(done, images, self._batch)]  # fmt: skip
-            known = np.concatenate(more if known is None else [known, *more])
-            self._scores[preprocessing] = known
-        return known[:images]
+        known = [self._scores[preprocessing]] if preprocessing in self._scores else []
+        done = sum(map(len, known))
+        if done < images:
+            planes = self._planes(preprocessing, done, images)
+            taken = image_input_of(self._session.inputs, preprocessing, self._inputs, self._model)
+            for start in range(0, len(planes), self._batch):
+                known.append(self._run(taken, planes[start : start + self._batch]))
+                say(len(known[-1]))
+            self._scores[preprocessing] = np.concatenate(known)
+        return self._scores[preprocessing][:images]
 
-    def _run(
-        self, preprocessing: Preprocessing, start: int, end: int, say: Callable[[int], None]
-    ) -> npt.NDArray[np.float64]:
-        planes = self._planes(preprocessing, end)[start:end]
-        if preprocessing.channels == "BGR":
-            planes = planes[..., ::-1]
-        taken = image_input_of(self._session.inputs, preprocessing, self._inputs, self._model)
+    def _run(self, taken: ImageInput, planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
         ready = np.stack([taken.preprocessing.normalised(one) for one in planes])
         outputs = self._session.infer(taken.feeds(padded(ready, self._batch)))
-        values: npt.NDArray[Any] = outputs[self._output.name][: end - start]
-        say(end - start)
+        values: npt.NDArray[Any] = outputs[self._output.name][: len(planes)]
         if self._output.gives_labels:
             return values.reshape(len(values), 1).astype(np.float64)
         scores = values.reshape(len(values), scores_of_rows(values, self._output.name)).astype(np.float64)
         return np.minimum(scores, np.finfo(np.float64).max)
 
-    def _planes(self, preprocessing: Preprocessing, images: int) -> npt.NDArray[np.uint8]:
-        """Pixels [n, H, W, C] in the order RGB, or of luma; those of the latest geometry are kept."""
+    def _planes(self, preprocessing: Preprocessing, start: int, end: int) -> npt.NDArray[np.uint8]:
+        """Pixels [end - start, H, W, C] in the order of the channels; those decoded last are kept."""
         geometry = _geometry_of(preprocessing)
-        known = self._pixels[1] if self._pixels is not None and self._pixels[0] == geometry else None
-        done = 0 if known is None else len(known)
-        if known is None or done < images:
-            found = self._decoded(self._entries[done:images], geometry)
-            for one in found:
+        kept = self._pixels
+        if kept is None or kept.geometry != geometry or not kept.start <= start <= end <= kept.end:
+            sound = []
+            for one in self._decoded(self._entries[start:end], geometry):
                 if isinstance(one, DataError):
                     raise one
-            more = np.stack([one for one in found if not isinstance(one, DataError)])
-            known = more if known is None else np.concatenate([known, more])
-            self._pixels = (geometry, known)
-        return known
+                sound.append(one)
+            kept = self._pixels = _Kept(geometry, start, np.stack(sound))
+        planes = kept.planes[start - kept.start : end - kept.start]
+        return planes[..., ::-1] if preprocessing.channels == "BGR" else planes
 
     def _decoded(
         self, entries: Sequence[ImageEntry], geometry: Preprocessing

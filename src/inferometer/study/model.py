@@ -26,7 +26,7 @@ from inferometer.models.fix import fix_shapes
 from inferometer.models.inspection import describe
 from inferometer.models.rebatch import ImagesJoined, set_batch
 from inferometer.models.roles import ClassOutput, class_output, image_input
-from inferometer.models.summary import ModelSummary
+from inferometer.models.summary import ModelSummary, TensorInfo
 from inferometer.models.weights import weights_sha256
 from inferometer.quantize.insert import calibration_of
 from inferometer.records import ModelInfo, Precision
@@ -140,18 +140,12 @@ def _inputs(
             check_range(name, known[name].dtype or "object", given.range)
     image = image_input(summary.inputs)
     if image is not None and how is not None and image.shape is not None and image.dtype is not None:
-        sides = [side if isinstance(side, int) else None for side in image.shape]
-        size = None if None not in sides[1:] else how.for_input(sides, image.dtype).output_shape
+        size = how.for_input(image.shape, image.dtype).output_shape if _is_open(image) else None
         before = found.get(image.name, _NOTHING_SAID)
         if size is not None and before.shape is None:
             found[image.name] = before.model_copy(update={"shape": size})
     for name, one in known.items():
-        said = found.get(name, _NOTHING_SAID).shape
-        if (
-            one.shape is not None
-            and said is None
-            and any(not isinstance(side, int) for side in one.shape[1:])
-        ):
+        if one.shape is not None and _is_open(one) and found.get(name, _NOTHING_SAID).shape is None:
             spelled = "[" + ", ".join("?" if side is None else str(side) for side in one.shape) + "]"
             raise ConfigError(
                 f"{label}: the input {name!r} {spelled} leaves sizes open: give them without the batch, such "
@@ -161,6 +155,11 @@ def _inputs(
 
 
 _NOTHING_SAID = InputEntry.model_construct(range=None, shape=None)
+
+
+def _is_open(one: TensorInfo) -> bool:
+    """Whether a file leaves a size beside the batch open."""
+    return any(not isinstance(side, int) for side in (one.shape or ())[1:])
 
 
 def _example(side: int | str | None) -> str:

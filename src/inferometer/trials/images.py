@@ -80,9 +80,8 @@ def image_input_of(
         check_range(one.name, one.dtype or "float32", entry.range)
         rest = tuple(side if isinstance(side, int) else 1 for side in (one.shape or ())[1:])
         constants[one.name] = (rest if one.shape else None, one.dtype or "float32", entry.range[0])
-    sides = [side if isinstance(side, int) else None for side in image.shape]
     try:
-        fitting = preprocess.for_input(sides, image.dtype)
+        fitting = preprocess.for_input(image.shape, image.dtype)
     except ConfigError as error:
         raise ConfigError(f"{model}: {error}") from error
     return ImageInput(image.name, image.dtype, fitting, constants)

@@ -13,6 +13,7 @@ from onnx import ModelProto, helper
 
 from inferometer.errors import ModelError
 from inferometer.models.files import save
+from inferometer.models.fold import scale_and_shift
 from inferometer.models.networks.catalogue import shapes_only
 from inferometer.models.networks.fitting import Fit, fit
 from inferometer.models.networks.likeness import BATCHNORM_EPSILON
@@ -100,7 +101,7 @@ def export_trained(
 def fold(weight: NDArray[Any], norm: tuple[_Array, _Array, _Array, _Array]) -> tuple[_Array, _Array]:
     """Fold a BatchNorm into the convolution before it, in float64.
 
-    ``s = gamma / sqrt(variance + epsilon)``, ``weight' = weight * s``, ``bias' = beta - mean * s``.
+    ``weight' = weight * s``, ``bias' = beta - mean * s``; for ``s`` see `scale_and_shift`.
 
     Args:
         weight: ``[outputs, ...]``, of a convolution without bias.
@@ -108,10 +109,9 @@ def fold(weight: NDArray[Any], norm: tuple[_Array, _Array, _Array, _Array]) -> t
 
     Source: Jacob et al., CVPR 2018, section 3.2; see `inferometer.models.fold`.
     """
-    gamma, beta, mean, variance = norm
-    scale = gamma / np.sqrt(variance + BATCHNORM_EPSILON)
+    scale, shift = scale_and_shift(*norm, BATCHNORM_EPSILON)
     spread = scale.reshape(-1, *[1] * (weight.ndim - 1))
-    return weight.astype(np.float64) * spread, beta - mean * scale
+    return weight.astype(np.float64) * spread, shift
 
 
 def _fill(model: ModelProto, found: Fit, file: WeightFile) -> None:
