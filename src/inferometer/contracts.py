@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
@@ -30,11 +30,17 @@ __all__ = [
     "Feeds",
     "LayerTime",
     "QdqScheme",
+    "Role",
     "Session",
     "TensorInfo",
+    "Variant",
 ]
 
 Feeds = Mapping[str, npt.NDArray[Any]]
+
+Role = Literal["compute", "reorder", "quantize"]
+"""What a layer of a runtime is for: the model's own work, another memory layout or element type of the same
+values (reorders, transposes and casts that the runtime puts in), or changing between floats and integers."""
 
 FUSIBLE_ACTIVATIONS = frozenset(
     {"Relu", "Clip", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu", "Sigmoid"}
@@ -80,11 +86,27 @@ class ExecutedLayer:
 
 @dataclass(frozen=True)
 class LayerTime:
-    """Seconds that one layer took in one call, by the runtime's own profile (a separate untimed pass)."""
+    """Seconds that one layer took in one call, by the runtime's own profile (a separate untimed pass).
+
+    ``name`` and ``op`` are those of `ExecutedLayer` where the runtime calls them the same in both.
+    """
 
     name: str
     op: str
     seconds: float
+    role: Role = "compute"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to use an engine: the options that choose it, and why it is not available (None: it is).
+
+    ``version`` is that of what the options choose, where it has one of its own.
+    """
+
+    options: Mapping[str, Any]
+    reason: str | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -157,11 +179,17 @@ class Session(ABC):
     ``in_flight`` requests can be under way at once, one per slot. For each slot: ``prepare`` the
     feeds (checked here, once), then ``submit`` and ``wait`` in turn as often as wanted. Different slots may
     be driven from different threads at once, each slot from one.
+
+    ``settled`` says what the runtime settled on, for the record: plain values under the runtime's own words,
+    such as ``{"threads": 2, "streams": 1, "inference_precision": "f32"}``. ``compile_s`` is the part of
+    loading that went into compiling, where that is known apart; 0 when a cached form was taken.
     """
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     in_flight: int = 1
+    settled: Mapping[str, Any] = MappingProxyType({})
+    compile_s: float | None = None
 
     def prepare(self, slot: int, feeds: Feeds) -> None:
         """Check ``feeds`` against ``inputs`` and place them for ``slot``.
@@ -209,6 +237,10 @@ class Session(ABC):
     def profile(self) -> tuple[LayerTime, ...]:
         """Seconds per layer from a separate pass; empty when the engine has no profiler."""
 
+    def device_peak_bytes(self) -> int | None:
+        """Largest memory of the device so far that this session took; None when it runs in the host's."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Free the device. Called once, by the context manager."""
@@ -242,6 +274,9 @@ class Engine(Protocol):
     def devices(self) -> Sequence[Device]:
         """The devices of this machine that the engine can use, best first."""
 
+    def variants(self) -> Sequence[Variant]:
+        """The ways to use it that are worth listing, the usual one (no options) first."""
+
     def precisions(self, device: str, options: Mapping[str, Any]) -> Mapping[Precision, str | None]:
         """Every precision with None when supported, else the reason why not."""
 
@@ -253,10 +288,12 @@ class Engine(Protocol):
     ) -> Session:
         """Load a model.
 
-        Two options are every engine's: ``threads`` (int or absent) bounds the CPU threads in all, and
+        Three options are every engine's: ``threads`` (int or absent) bounds the CPU threads in all;
         ``in_flight`` (int or absent) is how many requests the caller will keep under way, each from a thread
         of its own; the session's ``in_flight`` says how many slots it gives. Absent: what is best for
-        throughput. 1 means latency counts.
+        throughput. 1 means latency counts. ``copies`` (``included`` if absent, or ``excluded``) says whether
+        ``submit`` to ``wait`` spans the transfers between host and device; where the device is the host there
+        are none, and it changes nothing.
 
         Raises:
             ModelError: The file is no valid model.

@@ -7,6 +7,7 @@ History of ``SCHEMA_VERSION``:
     1: first.
     2: a calibration trial says its ``forward_batch``, ``threads`` and ``stages_s``.
     3: accuracy and calibration on images name the ``decoder``; ``accuracy.classes`` may be None.
+    4: ``compile_s``, ``session`` and, of the new kind ``loadgen``, ``loadgen``.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ __all__ = [
     "Trial",
 ]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
-Kind = Literal["throughput", "latency", "accuracy", "calibration"]
+Kind = Literal["throughput", "latency", "accuracy", "calibration", "loadgen"]
 Status = Literal["ok", "out_of_memory", "unsupported", "failed", "timeout", "skipped", "interrupted"]
 
 FINAL_STATUSES: frozenset[str] = frozenset(
@@ -181,6 +182,8 @@ class Outcome(Frozen):
         reason: Why, when it did not end ``ok``.
         error: The exception of ``inferometer.errors`` behind that, if any.
         load_s: Seconds that the engine took to load the model.
+        compile_s: The part of them that went into compiling it, where the engine tells; 0 from a cache.
+        session: What the engine settled on, in its own words: threads, streams, kernels' precision, ...
         precision_mac_share: Each precision that ran, with its share of the multiply-accumulates.
         probe: The fixed machine probe ``before`` and ``after`` the trial.
         state: Clocks, temperature, throttling and load average ``before`` and ``after``, and the ``load``
@@ -197,6 +200,8 @@ class Outcome(Frozen):
     latency_s: Latency | None = None
     memory: Memory | None = None
     load_s: float | None = None
+    compile_s: float | None = None
+    session: dict[str, Any] | None = None
     accuracy: Accuracy | None = None
     precision_mac_share: dict[str, float] | None = None
     calibration: CalibrationInfo | None = None

@@ -15,7 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from inferometer import __version__
-from inferometer.contracts import Device, ExecutedLayer, Feeds, LayerTime, QdqScheme, Session, TensorInfo
+from inferometer.contracts import (
+    Device,
+    ExecutedLayer,
+    Feeds,
+    LayerTime,
+    QdqScheme,
+    Session,
+    TensorInfo,
+    Variant,
+)
 from inferometer.errors import EngineError, ModelError, Unsupported, nearest
 from inferometer.models.inspection import describe
 from inferometer.models.shapes import batch_position
@@ -35,6 +44,10 @@ class NullEngine:
         """One pretended CPU."""
         return [Device("cpu", "nothing at all")]
 
+    def variants(self) -> list[Variant]:
+        """One."""
+        return [Variant({})]
+
     def precisions(self, device: str, options: Mapping[str, Any]) -> dict[Precision, str | None]:
         """All of them: nothing is computed."""
         return dict.fromkeys(get_args(Precision))
@@ -46,8 +59,8 @@ class NullEngine:
     def load(
         self, model: Path, device: str, precision: Precision, batch: int, options: Mapping[str, Any]
     ) -> Session:
-        """Read the model's inputs and outputs; ``threads`` and ``in_flight`` are accepted and ignored."""
-        for key in options.keys() - {"threads", "in_flight"}:
+        """Read the model's inputs and outputs; the options of all engines are accepted and ignored."""
+        for key in options.keys() - {"threads", "in_flight", "copies"}:
             raise EngineError(f"null: unknown option {key!r}{nearest(key, ['threads'])}")
         if device != "cpu":
             raise Unsupported(f"null: there is no device {device!r}{nearest(device, ['cpu'])}")

@@ -20,7 +20,16 @@ import onnx
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as vendor
 
-from inferometer.contracts import Device, ExecutedLayer, Feeds, LayerTime, QdqScheme, Session, TensorInfo
+from inferometer.contracts import (
+    Device,
+    ExecutedLayer,
+    Feeds,
+    LayerTime,
+    QdqScheme,
+    Session,
+    TensorInfo,
+    Variant,
+)
 from inferometer.engines import schemes
 from inferometer.engines.onnxruntime_layers import executed_layer, layer_name
 from inferometer.environment.cgroup import usable_cores
@@ -62,6 +71,10 @@ class OnnxRuntimeEngine:
         """The CPU."""
         return [Device("cpu", cpu_facts()[0].model or "CPU of unknown model")]
 
+    def variants(self) -> list[Variant]:
+        """One."""
+        return [Variant({})]
+
     def precisions(self, device: str, options: Mapping[str, Any]) -> dict[Precision, str | None]:
         """fp32 and int8; the others with the reason why not."""
         return dict(_PRECISIONS)
@@ -78,7 +91,7 @@ class OnnxRuntimeEngine:
         The option ``threads`` is the number of threads in all; ``in_flight`` requests (1 if absent) share
         them, each computed by the thread that submits it.
         """
-        for key in options.keys() - {"threads", "in_flight"}:
+        for key in options.keys() - {"threads", "in_flight", "copies"}:
             raise EngineError(f"onnxruntime: unknown option {key!r}{nearest(key, ['threads'])}")
         if device != "cpu":
             raise Unsupported(f"onnxruntime: there is no device {device!r}{nearest(device, ['cpu'])}")

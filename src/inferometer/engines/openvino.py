@@ -20,7 +20,16 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto
 
-from inferometer.contracts import Device, ExecutedLayer, Feeds, LayerTime, QdqScheme, Session, TensorInfo
+from inferometer.contracts import (
+    Device,
+    ExecutedLayer,
+    Feeds,
+    LayerTime,
+    QdqScheme,
+    Session,
+    TensorInfo,
+    Variant,
+)
 from inferometer.engines import schemes
 from inferometer.engines.openvino_layers import executed_layers
 from inferometer.engines.openvino_reading import misread, readable, unreadable, without_functions
@@ -70,7 +79,7 @@ _DTYPES = {
 
 _UNLISTED = "OpenVINO lists no {} for this CPU"
 
-_OPTIONS = ("threads", "hint", "in_flight")
+_OPTIONS = ("threads", "hint", "in_flight", "copies")
 _WAYS = ("throughput", "latency")
 _MAX_THREADS = 4096
 _READER_BYTES = 8 * 1024**2  # what the reader needs besides weights, generously
@@ -86,6 +95,10 @@ class OpenVinoEngine:
     def devices(self) -> list[Device]:
         """The CPU."""
         return [Device("cpu", cpu_facts()[0].model or "CPU of unknown model")]
+
+    def variants(self) -> list[Variant]:
+        """One."""
+        return [Variant({})]
 
     def precisions(self, device: str, options: Mapping[str, Any]) -> dict[Precision, str | None]:
         """fp32 and int8; bf16 and fp16 where OpenVINO lists them for this CPU."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from inferometer.contracts import Device, QdqScheme
+from inferometer.contracts import Device, QdqScheme, Variant
 from inferometer.errors import Unsupported
 from inferometer.records import Precision
 
@@ -36,6 +36,10 @@ class SchemeOnlyEngine(ABC):
     def devices(self) -> list[Device]:
         """None."""
         return []
+
+    def variants(self) -> list[Variant]:
+        """One, with the reason why nothing runs."""
+        return [Variant({}, self.reason)]
 
     def precisions(self, device: str, options: Mapping[str, Any]) -> dict[Precision, str | None]:
         """Each with the reason why it does not run."""

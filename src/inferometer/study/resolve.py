@@ -70,6 +70,8 @@ def _engine(entry: EngineEntry, threads: int | None) -> ResolvedEngine:
         refused = engine.precisions(entry.device or "", entry.options).get("fp32")
         raise EngineError(f"{entry.engine}: {refused or 'finds no device on this machine'}")
     device = entry.device or devices[0]
+    if device == "cuda":  # all CUDA devices; one rank takes the first
+        device = next((name for name in devices if name.startswith("cuda:")), device)
     if device not in devices:
         raise EngineError(f"{entry.engine}: there is no device {device!r}{nearest(device, devices)}")
     return ResolvedEngine(

@@ -63,11 +63,12 @@ def run_accuracy(spec: TrialSpec, progress: Progress) -> Outcome:
             kept.add(loaded, wanted, outputs[scorer.output.name][: len(loaded.labels)], scorer)
             if task.images is not None and kept.count >= task.images:
                 break
+        on_device = session.device_peak_bytes()
     if kept.count == 0:
         raise DataError(
             f"{task.data}: all {kept.excluded} images served the calibration: none is left to score"
         )
-    memory, missing = peak.taken()
+    memory, missing = peak.taken(spec.trial.device, on_device)
     return Outcome(
         status="ok",
         memory=memory,

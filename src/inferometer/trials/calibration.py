@@ -76,8 +76,9 @@ def run_calibration(spec: TrialSpec, progress: Progress) -> Outcome:
                 seed=spec.seed,
                 versions={engine.name: engine.version},
             )
+            on_device = session.device_peak_bytes()
     table = table.model_copy(update={"warnings": (*table.warnings, *source.warnings())})
-    memory, absent = peak.taken()
+    memory, absent = peak.taken(spec.trial.device, on_device)
     sidecar = write_sidecar(Path(spec.folder), f"{spec.id}.table.json", table.to_bytes())
     return Outcome(
         status="ok",

@@ -16,11 +16,20 @@ class PeakMemory:
         """Start counting."""
         self._failed = start_peak()
 
-    def taken(self) -> tuple[Memory, dict[str, str]]:
-        """The figures so far, and the reasons for absent ones."""
+    def taken(self, device: str, on_device: int | None) -> tuple[Memory, dict[str, str]]:
+        """The figures so far, and the reasons for absent ones.
+
+        Args:
+            device: Where the session runs.
+            on_device: Bytes, as the session tells.
+        """
         found = self._failed or peak_resident_bytes()
-        missing = {"memory.device_peak_bytes": "the device is the host"}
+        missing: dict[str, str] = {}
+        if on_device is None:
+            missing["memory.device_peak_bytes"] = (
+                "the device is the host" if device == "cpu" else "the engine does not tell"
+            )
         if isinstance(found, Absent):
             missing["memory.host_peak_bytes"] = found.reason
         host = None if isinstance(found, Absent) else found
-        return Memory(device_peak_bytes=None, host_peak_bytes=host), missing
+        return Memory(device_peak_bytes=on_device, host_peak_bytes=host), missing

@@ -36,7 +36,11 @@ def open_session(spec: TrialSpec, batch: int) -> Opened:
     """
     engine = registry.engine(spec.trial.engine)
     path, info = _model_file(spec, engine)
-    options = spec.options if spec.trial.kind == "throughput" else {**spec.options, "in_flight": 1}
+    options = dict(spec.options)
+    if spec.trial.kind != "throughput":
+        options["in_flight"] = 1
+    if spec.trial.copies == "excluded":
+        options["copies"] = "excluded"
     begin = time.monotonic()
     session = engine.load(path, spec.trial.device, spec.trial.precision, batch, options)
     return Opened(session, time.monotonic() - begin, info)

@@ -42,7 +42,8 @@ def run_speed(spec: TrialSpec) -> Outcome:
             measurement = measure_latency(session, batch, spec.measure)
         else:
             measurement = measure_throughput(session, batch, spec.measure)
-        memory, missing = peak.taken()
+        memory, missing = peak.taken(spec.trial.device, session.device_peak_bytes())
+        settled, compile_s = dict(session.settled), session.compile_s
         sidecars = [_stamps(spec, measurement)]
         share = None
         if spec.detail != "none":
@@ -54,6 +55,10 @@ def run_speed(spec: TrialSpec) -> Outcome:
         else:
             where = "throughput trials" if spec.trial.kind == "latency" else "first repeat of this point"
             missing["precision_mac_share"] = f"read back in the {where}"
+    if compile_s is None:
+        missing["compile_s"] = "the engine does not tell it apart from loading"
+    if not settled:
+        missing["session"] = "the engine does not tell how it runs"
     throughput = throughput_of(measurement) if spec.trial.kind == "throughput" else None
     if throughput is not None and throughput.ci95 is None:
         missing["throughput.ci95"] = f"{len(throughput.windows)} windows are too few for an interval"
@@ -69,6 +74,8 @@ def run_speed(spec: TrialSpec) -> Outcome:
         latency_s=latency,
         memory=memory,
         load_s=opened.load_s,
+        compile_s=compile_s,
+        session=settled or None,
         calibration=opened.calibration,
         precision_mac_share=share,
         sidecars=tuple(sidecars),
