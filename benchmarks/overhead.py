@@ -19,7 +19,7 @@ from pathlib import Path
 from inferometer.config import MeasureSection
 from inferometer.data.synthetic import synthetic_feeds
 from inferometer.engines.null import NullEngine
-from inferometer.engines.onnxruntime import OnnxRuntimeEngine, OnnxRuntimeSession
+from inferometer.engines.onnxruntime.engine import OnnxRuntimeEngine, OnnxRuntimeSession
 from inferometer.measure import Measurement, WarmUp, measure_throughput, run_segment, throughput_of
 from inferometer.models import networks
 

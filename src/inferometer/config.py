@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from inferometer.errors import ConfigError, nearest
 from inferometer.records import Frozen, Precision
@@ -24,6 +24,7 @@ __all__ = [
     "EngineEntry",
     "InputEntry",
     "Limits",
+    "LoadGenSection",
     "MeasureSection",
     "ModelEntry",
     "Study",
@@ -37,13 +38,13 @@ Positive = Annotated[int, Field(ge=1, le=2**62, strict=True)]
 Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Repeats = Annotated[int, Field(ge=1, le=1000, strict=True)]
 Option = str | int | float | bool | None
+SpeedKind = Literal["throughput", "latency", "loadgen"]
 Seconds = Annotated[float, Field(gt=0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
-# Sections of the study file that DESIGN knows and this version does not run yet.
 _MAX_NODES = 100_000
+_NOT_YET = {"power", "launch"}  # sections that later versions run
 SPLIT_RULES = frozenset({"first", "even"})
-_NOT_YET = {"power", "launch", "loadgen"}
 
 CALIBRATION_MEMORY_BYTES = 256 * 1024**2
 """For activations and images of forward passes with many tensors exposed, unless another size is given."""
@@ -137,7 +138,7 @@ class ModelEntry(Frozen):
     output: str | None = None
     label_offset: Annotated[int, Field(ge=-1000, le=1000, strict=True)] | None = None
     inputs: dict[str, InputEntry] = Field(default_factory=dict)
-    kinds: tuple[Literal["throughput", "latency"], ...] | None = None
+    kinds: tuple[SpeedKind, ...] | None = None
     precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] | None = None
     calibration: CalibrationSection | None = None
     accuracy: AccuracySection | None = None
@@ -152,6 +153,12 @@ class MeasureSection(Frozen):
     max_s: Seconds = 30.0
     interval: Annotated[float, Field(gt=0, lt=1)] = 0.02
     warmup_max_s: Seconds = 10.0
+
+
+class LoadGenSection(Frozen):
+    """What MLPerf's LoadGen asks for, over at least ``measure.max_s``: all samples at once, or one by one."""
+
+    scenario: Literal["offline", "single-stream"]
 
 
 class Limits(Frozen):
@@ -176,21 +183,17 @@ class Study(Frozen):
     accuracy: AccuracySection | None = None
     measure: MeasureSection = MeasureSection()
     limits: Limits = Limits()
-    kinds: tuple[Literal["throughput", "latency"], ...] = ("throughput", "latency")
+    kinds: tuple[SpeedKind, ...] = ("throughput", "latency")
+    loadgen: LoadGenSection | None = None
     input: Literal["synthetic"] = "synthetic"
     isolation: Literal["trial", "series"] = "trial"
     threads: Count | None = None
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
 
-    @field_validator("models", mode="before")
+    @field_validator("models", "engines", mode="before")
     @classmethod
-    def _models(cls, value: object) -> object:
-        return _spelled_out(value, "model")
-
-    @field_validator("engines", mode="before")
-    @classmethod
-    def _engines(cls, value: object) -> object:
-        return _spelled_out(value, "engine")
+    def _short_forms(cls, value: object, info: ValidationInfo) -> object:
+        return _spelled_out(value, str(info.field_name).removesuffix("s"))
 
     @field_validator("ranks")
     @classmethod
@@ -198,6 +201,15 @@ class Study(Frozen):
         if value != (1,):
             raise ValueError("this version runs one rank: write [1], or leave it out")
         return value
+
+    @model_validator(mode="after")
+    def _loadgen_fits(self) -> Study:
+        named = any("loadgen" in (self.kinds if one.kinds is None else one.kinds) for one in self.models)
+        if named != (self.loadgen is not None):
+            raise ValueError(
+                "kinds: [loadgen] and loadgen: {scenario: offline} go together: give both or none"
+            )
+        return self
 
     @field_validator("precisions", "batches", "kinds")
     @classmethod

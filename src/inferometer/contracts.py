@@ -280,6 +280,14 @@ class Engine(Protocol):
     def precisions(self, device: str, options: Mapping[str, Any]) -> Mapping[Precision, str | None]:
         """Every precision with None when supported, else the reason why not."""
 
+    def check(self, device: str, options: Mapping[str, Any]) -> None:
+        """Refuse options before anything runs, without a model.
+
+        Raises:
+            Unsupported: The device has nothing of what an option asks for.
+            EngineError: An option is not known, or does not take its value.
+        """
+
     def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme | None:
         """The QDQ form it wants for ``int8``; None when it takes the float model as it is."""
 

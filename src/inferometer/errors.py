@@ -9,6 +9,7 @@
     |  |- Unsupported           5   the engine, device or precision cannot do what was asked
     |  `- OutOfMemory           5   the device or the host had no memory left
     |- CalibrationError         6   ranges could not be chosen, or a table does not fit
+    |  `- NothingToQuantize     6   the model has no layer with integer kernels
     |- MeterError               7   a power or energy source
     `- StoreError               8   records, sidecars, the output folder
 
@@ -29,6 +30,7 @@ __all__ = [
     "MeterError",
     "MissingExtra",
     "ModelError",
+    "NothingToQuantize",
     "OutOfMemory",
     "StoreError",
     "Unsupported",
@@ -82,6 +84,10 @@ class CalibrationError(InferometerError):
     """Activation ranges could not be chosen, or a calibration table does not fit the model."""
 
     exit_code = 6
+
+
+class NothingToQuantize(CalibrationError):
+    """The model has no INT8 form, since no layer of it has integer kernels; the status is ``unsupported``."""
 
 
 class MeterError(InferometerError):

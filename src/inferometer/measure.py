@@ -8,8 +8,10 @@ nanoseconds, which power readings share.
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,11 +52,11 @@ _MAX_SEGMENTS, _SEGMENT_CALLS = 20, 50_000
 
 @dataclass(frozen=True)
 class Segment:
-    """One uninterrupted run of the loop.
+    """One uninterrupted run of the loop; its calls in the order in which they were done.
 
     Attributes:
         submitted: ``[calls] int64`` nanoseconds (CLOCK_MONOTONIC), when each call was submitted.
-        completed: ``[calls] int64`` nanoseconds, when each call was known to be done, in the same order.
+        completed: ``[calls] int64`` nanoseconds, when each call was known to be done, ascending.
     """
 
     submitted: Stamps
@@ -104,37 +106,40 @@ def run_segment(
 ) -> Segment:
     """Keep ``slots`` prepared slots busy for ``seconds``, then let them drain.
 
-    This is the timed region: it submits, waits and stamps, with the garbage collector off. Calls
-    complete in the order of submission. It ends early at ``max_calls``.
+    This is the timed region: it submits, waits and stamps, with the garbage collector off. Each slot is
+    driven by a thread of its own, so that one that is done is submitted again at once: where slots took
+    turns, the faster would wait for the slower. It ends early at ``max_calls``.
     """
     clock, submit, wait = time.monotonic_ns, session.submit, session.wait
-    submitted: list[int] = []
-    completed: list[int] = []
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        deadline = clock() + int(seconds * 1e9)
-        for slot in range(slots):
+    numbers = itertools.count(1)  # of submissions, of all slots together
+    deadline = clock() + int(seconds * 1e9)
+
+    def drive(slot: int) -> tuple[list[int], list[int]]:
+        submitted: list[int] = []
+        completed: list[int] = []
+        now, number = 0, next(numbers)
+        while number <= slots or (number <= max_calls and (now < deadline or number <= min_calls)):
             submitted.append(clock())
             submit(slot)
-        slot = 0
-        while True:
             wait(slot)
             now = clock()
             completed.append(now)
-            calls = len(submitted)
-            if (now >= deadline and calls >= min_calls) or calls >= max_calls:
-                break
-            submitted.append(clock())
-            submit(slot)
-            slot = (slot + 1) % slots
-        for step in range(1, slots):
-            wait((slot + step) % slots)
-            completed.append(clock())
+            number = next(numbers)
+        return submitted, completed
+
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(max(1, slots - 1), "inferometer-slot") as pool:
+            others = [pool.submit(drive, slot) for slot in range(1, slots)]
+            stamps = [drive(0), *(other.result() for other in others)]
     finally:
         if collecting:
             gc.enable()
-    return Segment(np.array(submitted, np.int64), np.array(completed, np.int64))
+    submitted = np.concatenate([np.array(one, np.int64) for one, _ in stamps])
+    completed = np.concatenate([np.array(one, np.int64) for _, one in stamps])
+    order = np.argsort(completed, kind="stable")
+    return Segment(submitted[order], completed[order])
 
 
 def warm_up(session: Session, slots: int, max_s: float) -> WarmUp:
@@ -155,7 +160,7 @@ def warm_up(session: Session, slots: int, max_s: float) -> WarmUp:
         )
         if settled:
             return WarmUp(tuple(segments), True)
-        took_s = float(segments[-1].completed[-1] - segments[-1].submitted[0]) * 1e-9
+        took_s = float(segments[-1].completed[-1] - segments[-1].submitted.min()) * 1e-9
         if len(segments) == _MAX_LOOKS or time.monotonic() + took_s > end:
             return WarmUp(tuple(segments), False)
 
@@ -246,7 +251,7 @@ def rate_windows(edges: Sequence[Stamps], batch: int) -> list[float]:
 
 
 def _rate(segment: Segment) -> float:
-    return segment.calls / max(float(segment.completed[-1] - segment.submitted[0]) * 1e-9, 1e-9)
+    return segment.calls / max(float(segment.completed[-1] - segment.submitted.min()) * 1e-9, 1e-9)
 
 
 def _tight(measurement: Measurement, wanted: float) -> bool:

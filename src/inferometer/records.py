@@ -24,6 +24,8 @@ __all__ = [
     "Frozen",
     "Kind",
     "Latency",
+    "LoadGenLatency",
+    "LoadGenResult",
     "Memory",
     "ModelInfo",
     "Outcome",
@@ -164,6 +166,57 @@ class CalibrationInfo(Frozen):
     decoder: str | None = None
 
 
+class LoadGenLatency(Frozen):
+    """Seconds per query as MLPerf's LoadGen gives them, on its own clock.
+
+    A percentile q is None unless n (1 - q) >= 5; LoadGen's log beside the record has all that it gave.
+    """
+
+    min: float
+    mean: float
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    max: float
+
+
+class LoadGenResult(Frozen):
+    """One run of MLPerf's LoadGen, in its own words: measured with MLPerf's LoadGen; not an MLPerf result.
+
+    All figures are read from LoadGen's log and rest on LoadGen's clock; they are not to be mixed with those
+    of the other kinds of trials.
+
+    Attributes:
+        scenario: ``offline``: all samples at once, in whole batches; ``single-stream``: one call at a time.
+        samples_per_s: Of ``offline``, a sample being one image.
+        latency_s: Of ``single-stream``, a query being one call.
+        p90_estimate_s: LoadGen's cautious estimate of the 90th percentile for so many queries (its early
+            stopping), not below ``latency_s.p90``; None when it makes none.
+        result_valid: Whether LoadGen calls the run VALID by the settings it was given.
+        constraints: LoadGen's conditions for that, and whether each was met.
+        invalid_reason: What LoadGen says when it was not.
+        version: LoadGen's.
+        min_duration_s: How long the run had to take.
+        queries: Issued.
+        samples: In all of these; of ``single-stream`` one in each.
+        clock: Whose time stamps the figures rest on.
+    """
+
+    scenario: Literal["offline", "single-stream"]
+    samples_per_s: float | None
+    latency_s: LoadGenLatency | None
+    p90_estimate_s: float | None
+    result_valid: bool
+    constraints: dict[str, bool]
+    invalid_reason: str | None
+    version: str
+    min_duration_s: float
+    queries: int
+    samples: int
+    clock: Literal["loadgen"] = "loadgen"
+
+
 class Sidecar(Frozen):
     """A file beside the store that holds raw values: path relative to the store's folder, SHA-256."""
 
@@ -203,6 +256,7 @@ class Outcome(Frozen):
     compile_s: float | None = None
     session: dict[str, Any] | None = None
     accuracy: Accuracy | None = None
+    loadgen: LoadGenResult | None = None
     precision_mac_share: dict[str, float] | None = None
     calibration: CalibrationInfo | None = None
     probe: dict[str, Any] | None = None

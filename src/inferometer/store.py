@@ -40,6 +40,7 @@ __all__ = [
     "arrays",
     "is_store",
     "open_store",
+    "read_layers",
     "read_per_image",
     "read_store",
     "sidecar_of",
@@ -252,6 +253,34 @@ def read_per_image(folder: Path, record: Record) -> PerImage | None:
     sidecar = sidecar_of(record, ".top5.npz")
     if sidecar is None:
         return None
+    path, content = folder / sidecar.path, _content(folder, sidecar)
+    try:
+        with np.load(BytesIO(content), allow_pickle=False) as data:
+            hashes: Sequence[str] = [row.tobytes().hex() for row in data["hashes"]]
+            return PerImage(tuple(hashes), data["labels"].astype(np.int64), data["top"].astype(np.int64))
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise StoreError(f"{path}: no per-image outcome: {error}") from error
+
+
+def read_layers(folder: Path, record: Record) -> Any | None:
+    """What the record's trial read back of its layers (``executed``, ``profile``), as its JSON.
+
+    None when the record has no such sidecar.
+
+    Raises:
+        StoreError: The sidecar is missing, is not the one that was written, or is no JSON.
+    """
+    sidecar = sidecar_of(record, ".layers.json")
+    if sidecar is None:
+        return None
+    try:
+        return json.loads(_content(folder, sidecar))
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{folder / sidecar.path}: no layers: {error}") from error
+
+
+def _content(folder: Path, sidecar: Sidecar) -> bytes:
+    """The bytes of a sidecar, held against its hash."""
     path = folder / sidecar.path
     try:
         content = path.read_bytes()
@@ -259,12 +288,7 @@ def read_per_image(folder: Path, record: Record) -> PerImage | None:
         raise StoreError(f"{path}: a record names it, but: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != sidecar.sha256:
         raise StoreError(f"{path}: its content is not what the record names (SHA-256 differs)")
-    try:
-        with np.load(BytesIO(content), allow_pickle=False) as data:
-            hashes: Sequence[str] = [row.tobytes().hex() for row in data["hashes"]]
-            return PerImage(tuple(hashes), data["labels"].astype(np.int64), data["top"].astype(np.int64))
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise StoreError(f"{path}: no per-image outcome: {error}") from error
+    return content
 
 
 @contextlib.contextmanager

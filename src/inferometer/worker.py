@@ -23,11 +23,12 @@ from inferometer.environment.inventory import inventory
 from inferometer.environment.load import load_between
 from inferometer.environment.probe import ProbeReading, machine_probe
 from inferometer.environment.state import state
-from inferometer.errors import InferometerError, OutOfMemory, StoreError, Unsupported
+from inferometer.errors import InferometerError, NothingToQuantize, OutOfMemory, StoreError, Unsupported
 from inferometer.records import Outcome, Status
 from inferometer.store import write_atomically
 from inferometer.trials.accuracy import run_accuracy
 from inferometer.trials.calibration import run_calibration
+from inferometer.trials.loadgen import run_loadgen
 from inferometer.trials.spec import Job, TrialSpec
 from inferometer.trials.speed import run_speed
 
@@ -83,7 +84,7 @@ def run_trial(
     except MemoryError as error:
         reason = f"out of memory in the worker: {error or 'MemoryError'}"
         outcome = Outcome(status="out_of_memory", reason=_one_line(reason))
-    except Unsupported as error:
+    except (NothingToQuantize, Unsupported) as error:
         outcome = _broken("unsupported", error)
     except StoreError:
         raise
@@ -119,6 +120,8 @@ def _by_kind(spec: TrialSpec, progress: Callable[[int, int], None]) -> Outcome:
         return run_accuracy(spec, progress)
     if kind == "calibration":
         return run_calibration(spec, progress)
+    if kind == "loadgen":
+        return run_loadgen(spec)
     return run_speed(spec)
 
 

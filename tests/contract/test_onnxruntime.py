@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from onnx import TensorProto, helper, parser
 pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
 
 from inferometer import registry
-from inferometer.engines import onnxruntime as plugin
+from inferometer.engines.onnxruntime import engine as plugin
+from inferometer.engines.onnxruntime.errors import VENDOR_ERRORS, mapped, vendor
 from inferometer.errors import EngineError, InferometerError, ModelError, OutOfMemory, Unsupported
 from tests.contract.engines import EngineContract
+from tests.contract.qdq import with_qdq
 from tests.corpus import inputs, outputs
 from tests.corpus.building import CASES
 
@@ -48,42 +51,41 @@ class TestOnnxRuntime(EngineContract):
     @pytest.mark.parametrize(
         ("vendor_error", "ours"),
         [
-            (plugin.vendor.InvalidGraph("bad node"), ModelError),
-            (plugin.vendor.InvalidProtobuf("bytes"), ModelError),
-            (plugin.vendor.NoSuchFile("x"), ModelError),
-            (plugin.vendor.NotImplemented("Foo(17)"), Unsupported),
-            (plugin.vendor.Fail("Foo is not a registered function/op"), Unsupported),
+            (vendor.InvalidGraph("bad node"), ModelError),
+            (vendor.InvalidProtobuf("bytes"), ModelError),
+            (vendor.NoSuchFile("x"), ModelError),
+            (vendor.NotImplemented("Foo(17)"), Unsupported),
+            (vendor.Fail("Foo is not a registered function/op"), Unsupported),
             (
-                plugin.vendor.RuntimeException("Failed to allocate memory for requested buffer of size 9"),
+                vendor.RuntimeException("Failed to allocate memory for requested buffer of size 9"),
                 OutOfMemory,
             ),
             (MemoryError(), OutOfMemory),
             (RuntimeError("std::bad_alloc"), OutOfMemory),
-            (plugin.vendor.InvalidArgument("feed"), EngineError),
+            (vendor.InvalidArgument("feed"), EngineError),
         ],
     )
     def test_every_vendor_error_is_mapped(
         self, vendor_error: Exception, ours: type[InferometerError]
     ) -> None:
-        mapped = plugin._mapped(vendor_error, Path("m.onnx"))
-        assert type(mapped) is ours
-        assert str(mapped).startswith("m.onnx: ")
+        found = mapped(vendor_error, Path("m.onnx"))
+        assert type(found) is ours
+        assert str(found).startswith("m.onnx: ")
 
     def test_no_vendor_error_is_left_out(self) -> None:
-        mapped = plugin._VENDOR_ERRORS
-        names = [name for name in dir(plugin.vendor) if isinstance(getattr(plugin.vendor, name), type)]
-        errors = [getattr(plugin.vendor, name) for name in names]
+        names = [name for name in dir(vendor) if isinstance(getattr(vendor, name), type)]
+        errors = [getattr(vendor, name) for name in names]
         left = [
             error.__name__
             for error in errors
-            if issubclass(error, Exception) and not issubclass(error, mapped)
+            if issubclass(error, Exception) and not issubclass(error, VENDOR_ERRORS)
         ]
         assert left == []
 
     def test_weights_have_seven_bits_exactly_where_products_saturate(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real, reasons = plugin.cpu_facts()
+        real, reasons = plugin.schemes.cpu_facts()
         engine = plugin.OnnxRuntimeEngine()
         for architecture, dot, bits in [("x86_64", True, 8), ("x86_64", False, 7), ("aarch64", False, 8)]:
             facts = real.model_copy(update={"architecture": architecture, "int8_dot": dot})
@@ -191,3 +193,88 @@ class TestOnnxRuntime(EngineContract):
                 worst[precision] = float(np.abs(session.infer({"x": x})["y"] - x @ weights).max())
         assert worst["fp32"] < 1e-4
         assert worst["int8"] > worst["fp32"]
+
+    def test_the_session_says_what_it_settled_on(self, path: Path) -> None:
+        with self.open(registry.engine("onnxruntime"), path, threads=4, in_flight=2) as session:
+            settled = dict(session.settled)
+        json.dumps(settled)  # plain values, for the record
+        assert settled["provider"] == "CPUExecutionProvider"
+        assert (settled["threads"], settled["intra_op_num_threads"]) == (4, 2)
+        assert settled["graph_optimization_level"] == "ORT_ENABLE_ALL"
+        assert "CPUExecutionProvider" in settled["available_providers"]
+        assert settled["build"]
+        if "nodes" in settled:  # from 1.24 on
+            assert settled["nodes"] == {"CPUExecutionProvider": 12}
+            assert settled["fallback"] == []
+
+    def test_an_integer_model_is_counted_by_its_kernels(self, path: Path, tmp_path: Path) -> None:
+        engine = registry.engine("onnxruntime")
+        scheme = engine.qdq_scheme("cpu", {})
+        assert scheme is not None
+        quantized = with_qdq(path, tmp_path / "int8.onnx", scheme)
+        with engine.load(quantized, "cpu", "int8", 2, {"threads": 1}) as session:
+            session.prepare(0, self.feeds(2))
+            layers, times = session.executed(), session.profile()
+            settled = session.settled
+        multiplying = [layer for layer in layers if layer.macs]
+        integers = [layer for layer in multiplying if layer.precision == "int8"]
+        assert integers
+        assert settled["integer_kernels"] == len(integers)
+        assert settled["float_kernels"] == len(multiplying) - len(integers)
+        quantizing = {layer.name for layer in layers if layer.op in ("QuantizeLinear", "DequantizeLinear")}
+        assert settled["quantize_nodes"] == len(quantizing) > 0
+        assert {time.name for time in times if time.role == "quantize"} == quantizing
+
+    @pytest.mark.parametrize("named", [False, True])
+    def test_kernels_are_called_the_same_in_both_readings(
+        self, path: Path, tmp_path: Path, named: bool
+    ) -> None:
+        # Where the runtime blocks channels, it calls a convolution after its result.
+        model = onnx.load(path)
+        for node in model.graph.node if named else ():
+            node.name = f"the_{node.output[0]}"
+        onnx.save(model, tmp_path / "names.onnx")
+        with self.open(registry.engine("onnxruntime"), tmp_path / "names.onnx") as session:
+            session.prepare(0, self.feeds(2))
+            layers, times = session.executed(), session.profile()
+        called = {layer.name for layer in layers}
+        assert {time.name for time in times if time.role != "reorder"} <= called
+        assert {layer.name for layer in layers if layer.macs} <= {time.name for time in times}
+
+    def test_a_residual_sum_within_a_convolution_keeps_its_name(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 16, 8, 8] x) => (float[N, 16, 8, 8] y)
+        { a = Conv<pads = [1, 1, 1, 1]>(x, w)  s = Add(a, x)  y = Relu(s) }"""
+        model = parser.parse_model(text)
+        weight = np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+        for node in model.graph.node:
+            node.name = f"the_{node.op_type}"
+        onnx.save(model, tmp_path / "residual.onnx")
+        with self.open(registry.engine("onnxruntime"), tmp_path / "residual.onnx") as session:
+            session.prepare(0, {"x": np.ones((2, 16, 8, 8), np.float32)})
+            (product,) = [layer for layer in session.executed() if layer.macs]
+            assert product.name == "the_Conv"
+            assert product.name in {time.name for time in session.profile()}
+
+    def test_a_transpose_of_the_model_is_compute_and_a_reorder_is_not(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 3, 4] x) => (float[N, 4, 3] y) { h = Mul(x, x)  y = Transpose<perm = [0, 2, 1]>(h) }"""
+        onnx.save(parser.parse_model(text), tmp_path / "t.onnx")
+        with self.open(registry.engine("onnxruntime"), tmp_path / "t.onnx") as session:
+            session.prepare(0, {"x": np.ones((2, 3, 4), np.float32)})
+            roles = {time.op: time.role for time in session.profile()}
+        assert roles == {"Mul": "compute", "Transpose": "compute"}
+
+    def test_a_scalar_is_fed_as_one(self, tmp_path: Path) -> None:
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float s, float[N] x) => (int64[R] shape, float[N] y) { shape = Shape(s)  y = Mul(x, s) }"""
+        onnx.save(parser.parse_model(text), tmp_path / "s.onnx")
+        with self.open(registry.engine("onnxruntime"), tmp_path / "s.onnx") as session:
+            found = session.infer({"s": np.array(3, np.float32), "x": np.ones(2, np.float32)})
+        assert found["shape"].shape == (0,)
+        np.testing.assert_array_equal(found["y"], [3, 3])
+
+    def test_a_provider_that_the_device_has_not_got_is_refused(self, path: Path) -> None:
+        with pytest.raises(EngineError, match="there is no device 'cuda:99'"):
+            registry.engine("onnxruntime").load(path, "cuda:99", "fp32", 1, {})

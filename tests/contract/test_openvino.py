@@ -17,8 +17,10 @@ pytest.importorskip("openvino", reason="the extra 'openvino' is not installed")
 
 from inferometer import registry
 from inferometer.contracts import Engine
-from inferometer.engines import openvino as plugin
+from inferometer.data.synthetic import synthetic_feeds
 from inferometer.engines import schemes
+from inferometer.engines.openvino.network import compiled
+from inferometer.engines.openvino.vendor import VENDOR_ERRORS, core, mapped, openvino, vendor
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.cpu import cpu_facts
 from inferometer.errors import (
@@ -159,6 +161,110 @@ class TestOpenVino(EngineContract):
         assert first.name in timed
         assert timed <= set(layers) | {"input", "logits/sink_port_0"}
 
+    @pytest.mark.parametrize("net", ["alexnet", "googlenet", "mobilenet"])
+    def test_times_say_what_a_layer_is_for(self, engine: Engine, net: str, tmp_path: Path) -> None:
+        model = NETS[net]()
+        path = written(tmp_path, insert_qdq(model, table_of(model), engine.qdq_scheme("cpu", {})))
+        with engine.load(path, "cpu", "int8", 3, {"threads": 1}) as session:
+            session.prepare(0, {"input": images(3)})
+            layers, times = session.executed(), session.profile()
+        ran = {layer.name: layer for layer in layers}
+        assert {(time.name, time.op) for time in times} <= {(layer.name, layer.op) for layer in layers}
+        found = {time.name: time.role for time in times}
+        quantizing = {name for name in found if name.endswith("zeLinear")}
+        moving = {name for name in found if ran[name].op == "Reorder"}
+        assert {name for name, role in found.items() if role == "quantize"} == quantizing != set()
+        assert {name for name, role in found.items() if role == "reorder"} == moving != set()
+        assert {found[name] for name, layer in ran.items() if layer.macs and name in found} == {"compute"}
+
+    def test_a_transpose_of_the_model_is_its_own_work(self, engine: Engine, tmp_path: Path) -> None:
+        text = (
+            "g (float[N,256,192] x) => (float[N,192,256] y)"
+            "{ t=Transpose<perm=[0,2,1]>(x) y=Softmax<axis=-1>(t) }"
+        )
+        with self.open(engine, written(tmp_path, text)) as session:
+            session.prepare(0, {"x": np.ones((2, 256, 192), np.float32)})
+            found = {time.op: time.role for time in session.profile()}
+        assert found == {"Transpose": "compute", "Softmax": "compute"}
+
+    def test_float_layers_at_int8_run_in_what_was_asked_for(self, engine: Engine, tmp_path: Path) -> None:
+        model = NETS["googlenet"]()
+        path = written(tmp_path, insert_qdq(model, table_of(model), engine.qdq_scheme("cpu", {})))
+        refused = engine.precisions("cpu", {"float": "bf16"})["int8"]
+        if refused is not None:
+            with pytest.raises(Unsupported, match="float: bf16"):
+                engine.load(path, "cpu", "int8", 2, {"float": "bf16"})
+            pytest.skip(refused)
+        for asked, ran in (("f32", "fp32"), ("bf16", "bf16")):
+            with engine.load(path, "cpu", "int8", 2, {"float": asked, "threads": 1}) as session:
+                layers = session.executed()
+            assert session.settled["inference_precision"] == asked
+            assert mac_share(layers) == {"int8": 1.0}
+            assert {layer.precision for layer in layers if layer.op == "Lrn"} == {ran}
+            (scaled,) = [layer for layer in layers if layer.name == "pool1_dequantized_DequantizeLinear"]
+            assert scaled.precision == ran
+
+    def test_what_it_settled_on_is_what_the_compiled_model_says(self, engine: Engine, path: Path) -> None:
+        with self.open(engine, path, hint="latency") as session:
+            assert session.settled == json.loads(json.dumps(session.settled))
+            assert session.settled["execution_devices"] == ["CPU"]
+            assert session.settled["inference_precision"] == "f32"
+            assert session.settled["performance_hint"] == "LATENCY"
+            assert session.settled["threads"] == session.raw.get_property("INFERENCE_NUM_THREADS") == 1
+            assert session.settled["streams"] == session.raw.get_property("NUM_STREAMS") == 1
+            assert session.settled["requests"] == 1
+            assert type(session.settled["cpu_pinning"]) is type(session.settled["hyper_threading"]) is bool
+            assert session.compile_s is not None
+            assert session.compile_s > 0
+            assert session.raw.get_property("EXECUTION_DEVICES") == ["CPU"]
+        assert core().get_property("CACHE_DIR") == ""
+
+    @pytest.mark.skipif(usable_cores() < 2, reason="one core: no two streams")
+    @pytest.mark.parametrize("streams", [1, 2])
+    def test_streams_are_as_many_as_asked_for(self, engine: Engine, path: Path, streams: int) -> None:
+        with self.open(engine, path, threads=2, streams=streams) as session:
+            assert session.settled["streams"] == streams
+            assert session.in_flight == session.settled["requests"] >= streams
+
+    def test_one_request_alone_has_all_threads_whatever_the_streams(self, engine: Engine, path: Path) -> None:
+        with self.open(engine, path, threads=usable_cores(), streams=2, in_flight=1) as session:
+            assert (session.settled["streams"], session.in_flight) == (1, 1)
+
+    @pytest.mark.parametrize("copies", ["included", "excluded"])
+    def test_copies_may_be_named_though_there_are_none(self, engine: Engine, path: Path, copies: str) -> None:
+        with self.open(engine, path) as session:
+            usual = session.settled
+        with self.open(engine, path, copies=copies) as session:
+            assert session.settled == usual
+
+    def test_the_cpu_is_called_what_openvino_calls_it(self, engine: Engine) -> None:
+        first = engine.devices()[0]
+        assert (first.name, first.uuid) == ("cpu", None)
+        assert first.description == core().get_property("CPU", "FULL_DEVICE_NAME").strip()
+        with pytest.raises(Unsupported, match="there is no device 'CPU'"):
+            engine.precisions("CPU", {})
+
+    def test_other_devices_products_do_not_saturate(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        facts, reasons = schemes.cpu_facts()
+        old = facts.model_copy(update={"architecture": "x86_64", "int8_dot": False})
+        monkeypatch.setattr(schemes, "cpu_facts", lambda: (old, reasons))
+        forms = [registry.engine("openvino").qdq_scheme(device, {}) for device in ("cpu", "gpu:1", "npu")]
+        named = [(form.name, form.weight_bits) for form in forms if form is not None]
+        assert named == [("openvino-cpu", 7), ("openvino-gpu", 8), ("openvino-npu", 8)]
+
+    def test_a_trained_model_gives_the_logits_that_onnxruntime_gives(
+        self, engine: Engine, test_data: Path
+    ) -> None:
+        onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'cpu' is not installed")
+        path = test_data / "models" / "efficientnet_lite0.onnx"
+        other = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        with engine.load(path, "cpu", "fp32", 2, {}) as session:
+            feeds = synthetic_feeds(session.inputs, seed=0)
+            (found,) = session.infer(feeds).values()
+        (expected,) = other.run(None, feeds)
+        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+        np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
+
     @pytest.mark.skipif(usable_cores() < 2, reason="one core: nothing to share between requests")
     def test_a_throughput_session_keeps_several_requests_apart(self, engine: Engine, path: Path) -> None:
         with self.open(engine, path, threads=2) as session:
@@ -278,20 +384,20 @@ class TestOpenVino(EngineContract):
             """A compiled model whose arithmetic is not what it was told."""
 
             def get_property(self, name: str) -> Any:
-                return plugin.openvino.Type.bf16
+                return openvino.Type.bf16
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plugin._core(), "compile_model", lambda *_: Settled())
+            patch.setattr(core(), "compile_model", lambda *_: Settled())
             with pytest.raises(Unsupported, match=r"mini\.onnx: openvino would run bf16, not f16"):
-                plugin._compile(None, {"INFERENCE_PRECISION_HINT": "f16"}, path)
+                compiled(None, "CPU", {"INFERENCE_PRECISION_HINT": "f16"}, path)
 
     @pytest.mark.parametrize(
         ("vendor_error", "reading", "ours"),
         [
-            (plugin.vendor.GeneralFailure("Model can't be parsed"), True, ModelError),
+            (vendor.GeneralFailure("Model can't be parsed"), True, ModelError),
             (RuntimeError("Input tensor isn't found for node 'x'"), True, ModelError),
-            (plugin.vendor.OpConversionFailure("No conversion rule found for Foo-17"), True, Unsupported),
-            (plugin.vendor.NotImplementedFailure("Foo"), True, Unsupported),
+            (vendor.OpConversionFailure("No conversion rule found for Foo-17"), True, Unsupported),
+            (vendor.NotImplementedFailure("Foo"), True, Unsupported),
             (RuntimeError("could not create a primitive descriptor for the lrn"), False, Unsupported),
             (RuntimeError("Failed to allocate 83492864 bytes of memory"), False, OutOfMemory),
             (RuntimeError("can't alloc"), False, OutOfMemory),
@@ -303,22 +409,22 @@ class TestOpenVino(EngineContract):
     def test_every_vendor_error_is_mapped(
         self, vendor_error: Exception, reading: bool, ours: type[InferometerError]
     ) -> None:
-        mapped = plugin._mapped(vendor_error, Path("m.onnx"), reading=reading)
-        assert type(mapped) is ours
-        assert str(mapped).startswith("m.onnx: ")
+        found = mapped(vendor_error, Path("m.onnx"), reading=reading)
+        assert type(found) is ours
+        assert str(found).startswith("m.onnx: ")
 
     def test_messages_leave_out_where_in_the_vendors_source(self) -> None:
         text = (
             "Exception from src/inference/src/cpp/core.cpp:84:\nCheck 'a ==\n b' failed at src/a.hpp:307:\n"
             "FrontEnd API failed with GeneralFailure:\nno\n such thing\n"
         )
-        assert str(plugin._mapped(RuntimeError(text), Path("m"))) == "m: openvino failed: no such thing"
+        assert str(mapped(RuntimeError(text), Path("m"))) == "m: openvino failed: no such thing"
 
     def test_no_vendor_error_is_left_out(self) -> None:
-        kinds = [kind for kind in vars(plugin.vendor).values() if isinstance(kind, type)]
+        kinds = [kind for kind in vars(vendor).values() if isinstance(kind, type)]
         errors = [kind for kind in kinds if issubclass(kind, Exception)]
         assert len(errors) >= 5
-        assert [kind.__name__ for kind in errors if not issubclass(kind, plugin._VENDOR_ERRORS)] == []
+        assert [kind.__name__ for kind in errors if not issubclass(kind, VENDOR_ERRORS)] == []
 
     def test_memory_that_ends_while_reading_is_out_of_memory(self, tmp_path: Path) -> None:
         # 64 MiB of weights under a bound that holds them once: the vendor's reader would crash.
@@ -332,7 +438,7 @@ class TestOpenVino(EngineContract):
         code = f"""
             import json, psutil, resource
             from pathlib import Path
-            from inferometer.engines.openvino import OpenVinoEngine
+            from inferometer.engines.openvino.engine import OpenVinoEngine
             from inferometer.errors import OutOfMemory
 
             engine = OpenVinoEngine()
@@ -357,7 +463,7 @@ class TestOpenVino(EngineContract):
             seen = []
             watched = ("socket.", "urllib.", "http.", "os.fork", "os.posix_spawn", "subprocess.")
             sys.addaudithook(lambda event, _: seen.append(event) if event.startswith(watched) else None)
-            from inferometer.engines.openvino import OpenVinoEngine
+            from inferometer.engines.openvino.engine import OpenVinoEngine
 
             with OpenVinoEngine().load(Path({str(path)!r}), "cpu", "fp32", 1, {{"threads": 1}}) as session:
                 session.executed()
@@ -374,15 +480,17 @@ class TestOpenVino(EngineContract):
         code = f"""
             import json
             from pathlib import Path
-            from inferometer.engines import openvino
+            from inferometer.engines.openvino.engine import OpenVinoEngine
+            from inferometer.engines.openvino.network import compiled, network
+            from inferometer.errors import Unsupported
 
             try:
-                network = openvino._read(Path({str(path)!r}), 1)
-                openvino._compile(network, {{"INFERENCE_PRECISION_HINT": "f16"}}, Path("m"))
+                graph = network(Path({str(path)!r}), 1)
+                compiled(graph, "CPU", {{"INFERENCE_PRECISION_HINT": "f16"}}, Path("m"))
                 told = "it ran"
-            except openvino.Unsupported as error:
+            except Unsupported as error:
                 told = str(error)
-            print(json.dumps([openvino.OpenVinoEngine().precisions("cpu", {{}})["fp16"], told]))
+            print(json.dumps([OpenVinoEngine().precisions("cpu", {{}})["fp16"], told]))
         """  # fmt: skip
         reason, told = in_a_process(code, tmp_path, ONEDNN_MAX_CPU_ISA="AVX512_CORE")
         assert reason.startswith("OpenVINO lists no fp16 for this CPU")
@@ -403,9 +511,10 @@ class TestOpenVino(EngineContract):
             path = written(tmp_path, text, i=np.full((32, 64, 1, 1), weight, np.int8), **constants)
             code = f"""
                 import json, numpy
-                from inferometer.engines import openvino
-                model = openvino.Path({str(path)!r})
-                with openvino.OpenVinoEngine().load(model, "cpu", "int8", 1, {{"threads": 1}}) as session:
+                from pathlib import Path
+                from inferometer.engines.openvino.engine import OpenVinoEngine
+                model = Path({str(path)!r})
+                with OpenVinoEngine().load(model, "cpu", "int8", 1, {{"threads": 1}}) as session:
                     found = session.infer({{"x": numpy.full((1, 64, 4, 4), 255, numpy.float32)}})["y"]
                 print(json.dumps([float(found.min()), float(found.max())]))
             """
@@ -426,7 +535,8 @@ class TestOpenVino(EngineContract):
 
     def test_the_extra_that_brings_openvino_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "openvino", None)
-        monkeypatch.delitem(sys.modules, "inferometer.engines.openvino")
+        for name in [name for name in sys.modules if name.startswith("inferometer.engines.openvino")]:
+            monkeypatch.delitem(sys.modules, name)
         with pytest.raises(
             MissingExtra, match=r"needs the package 'openvino': pip install 'inferometer\[openvino\]'"
         ):

@@ -28,6 +28,6 @@ def test_the_extra_that_brings_a_library_is_named(monkeypatch: pytest.MonkeyPatc
     import sys
 
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    monkeypatch.delitem(sys.modules, "inferometer.engines.onnxruntime", raising=False)
+    monkeypatch.delitem(sys.modules, "inferometer.engines.onnxruntime.engine", raising=False)
     with pytest.raises(MissingExtra, match=r"pip install 'inferometer\[cpu\]'"):
         registry.engine("onnxruntime")

@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from inferometer.analysis.findings import pair_text
+from inferometer.analysis.marks import MARK, is_marked
 from inferometer.analysis.rows import MachineChange, Setup, Summary
-from inferometer.analysis.speed import MIN_MAC_SHARE, timed_calls
+from inferometer.analysis.speed import timed_calls
 from inferometer.analysis.wording import (
     count,
     joined,
@@ -15,7 +16,7 @@ from inferometer.analysis.wording import (
     plural,
     significant,
 )
-from inferometer.records import Record
+from inferometer.records import Precision, Record
 
 __all__ = ["cautions"]
 
@@ -152,23 +153,43 @@ def _synthetic_calibration(summary: Summary, _: Sequence[Record]) -> Iterable[st
         )
 
 
-def _not_at_precision(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
-    little: dict[tuple[str, str], list[float]] = defaultdict(list)
+def _not_at_precision(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
+    ran = {record.id: record.precision_mac_share for record in records}
+    several = len({row.setup.engine for row in summary.throughput}) > 1
+    little: dict[tuple[str, Precision], list[tuple[float, str]]] = defaultdict(list)
     unknown: dict[str, list[str]] = defaultdict(list)
     for row in summary.throughput:
-        if row.setup.precision == "fp32" or not row.repeats:
+        name, precision = summary.names[row.setup.model], row.setup.precision
+        if not row.repeats:
             continue
         if row.mac_share is None:
-            unknown[row.mac_share_missing or "the record does not say"].append(summary.names[row.setup.model])
-        elif row.mac_share < MIN_MAC_SHARE:
-            little[summary.names[row.setup.model], row.setup.precision.upper()].append(row.mac_share)
-    for (name, precision), shares in little.items():
+            if precision != "fp32":
+                unknown[row.mac_share_missing or "the record does not say"].append(name)
+        elif is_marked(row.mac_share):
+            where = f"{name} on {row.setup.engine}" if several else name
+            instead = _instead(precision, [ran[one] for one in row.record_ids])
+            little[where, precision].append((row.mac_share, instead))
+    for (where, asked), shares in little.items():
+        least, instead = min(shares)
         yield (
-            f"{name} was asked to run in {precision}, but only {percent(min(shares), 0)} of its"
-            f" multiply-accumulates did: its {precision} figures are those of a mixture."
+            f"{where} was asked to run in {asked.upper()}, but only {percent(least, 0)} of its"
+            f" multiply-accumulates did{instead}: its {asked.upper()} figures, marked {MARK}, are not those"
+            f" of {asked.upper()} alone."
         )
     for reason, models in unknown.items():
         yield f"How much of {_list(models)} ran at the precision asked for is not known: {reason}."
+
+
+def _instead(asked: Precision, ran: Iterable[Mapping[str, float] | None]) -> str:
+    """What ran in place of the precision asked for, the largest first, where that was least."""
+    known = [one for one in ran if one is not None]
+    worst = min(known, key=lambda one: one.get(asked, 0.0), default={})
+    others = sorted(((share, name) for name, share in worst.items() if name != asked), reverse=True)
+    return (
+        f" ({joined([f'{percent(share, 0)} ran in {name.upper()}' for share, name in others])})"
+        if others
+        else ""
+    )
 
 
 def _weak_int8(summary: Summary, _: Sequence[Record]) -> Iterable[str]:

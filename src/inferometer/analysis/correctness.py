@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
@@ -28,15 +28,16 @@ _SAME_MACS = 0.01  # Source: chosen; leaves room for small layers that a quantiz
 
 @dataclass(frozen=True)
 class Scored:
-    """An accuracy trial that ran, its setup, and what became of each image."""
+    """An accuracy trial that ran, its setup, what became of each image, and the share at its precision."""
 
     setup: Setup
     record: Record
     outcome: PerImage
+    mac_share: float | None = None
 
 
-def accuracy_row(setup: Setup, record: Record) -> AccuracyRow:
-    """The row of one accuracy trial."""
+def accuracy_row(setup: Setup, record: Record, share: float | None = None) -> AccuracyRow:
+    """The row of one accuracy trial; ``share`` of the MACs ran at the precision asked for."""
     found = record.accuracy if record.status == "ok" else None
     return AccuracyRow(
         setup=setup,
@@ -49,12 +50,17 @@ def accuracy_row(setup: Setup, record: Record) -> AccuracyRow:
         excluded=found.excluded if found else None,
         skipped=found.skipped if found else None,
         skipped_files=found.skipped_files if found else (),
+        mac_share=share,
         record_id=record.id,
     )
 
 
 def differences(
-    rows: Sequence[tuple[Setup, Record]], top5: Top5, *, all_pairs: bool = False
+    rows: Sequence[tuple[Setup, Record]],
+    top5: Top5,
+    shares: Mapping[str, float | None] | None = None,
+    *,
+    all_pairs: bool = False,
 ) -> tuple[DifferenceRow, ...]:
     """The pairs that belong together, each compared on the images that both have seen.
 
@@ -66,10 +72,11 @@ def differences(
         rows: Accuracy trials with their setups, in the order wanted: the earlier of a pair is its ``a``, but
             a quantized file is always ``b``.
         top5: Their per-image outcomes; trials without one are left out.
+        shares: Of the MACs that ran at the precision asked for, by record id.
         all_pairs: Compare whatever has common images, the earlier one always ``a``.
     """
     ran = [
-        Scored(setup, record, outcome)
+        Scored(setup, record, outcome, (shares or {}).get(record.id))
         for setup, record in rows
         if record.status == "ok" and (outcome := top5(record)) is not None
     ]
@@ -114,6 +121,7 @@ def pair_difference(a: Scored, b: Scored) -> tuple[DifferenceRow, ...]:
                 images_to_settle=outcome.images_to_settle,
                 agreement=agreement(top_a[:, 0], top_b[:, 0]),
                 left_out=len(a.outcome.hashes) + len(b.outcome.hashes) - 2 * len(in_a),
+                mac_shares=(a.mac_share, b.mac_share),
                 record_ids=(a.record.id, b.record.id),
             )
         )

@@ -6,6 +6,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from inferometer.analysis.marks import is_marked
 from inferometer.analysis.rows import (
     DifferenceRow,
     Finding,
@@ -15,7 +16,6 @@ from inferometer.analysis.rows import (
     Summary,
     ThroughputRow,
 )
-from inferometer.analysis.speed import MIN_MAC_SHARE
 from inferometer.analysis.wording import (
     compared,
     joined,
@@ -30,7 +30,7 @@ from inferometer.analysis.wording import (
     ratio_range,
 )
 
-__all__ = ["findings", "headlines", "pair_text"]
+__all__ = ["findings", "headlines", "judgement", "pair_text"]
 
 _SHOWN = 4
 
@@ -87,8 +87,8 @@ def _speed(summary: Summary) -> Iterable[Finding]:
 
 def _fastest(summary: Summary, row: ThroughputRow) -> Finding:
     text = (
-        f"{_subject(summary, row.setup)} runs fastest in {row.setup.precision.upper()} at batch"
-        f" {row.setup.batch}: {rate(row.mean or 0)} images/s{_spread(row)}."
+        f"{_subject(summary, row.setup)}{_settings(row.setup)} runs fastest in {row.setup.precision.upper()}"
+        f" at batch {row.setup.batch}: {rate(row.mean or 0)} images/s{_spread(row)}."
     )
     return Finding("speed", rate(row.mean or 0), text, row.record_ids)
 
@@ -100,18 +100,21 @@ def _gain(summary: Summary, gain: SpeedUp) -> Finding:
     }
     mine, base = (means[ids] for ids in (gain.own_ids, gain.baseline_ids))
     text = (
-        f"{_subject(summary, gain.setup)}{_settings(gain.setup)}: {_judgement(gain)}:"
+        f"{_subject(summary, gain.setup)}{_settings(gain.setup)}: {judgement(gain)}:"
         f" {rate(mine)} images/s against {rate(base)}."
     )
-    if gain.mac_share is not None and gain.mac_share < MIN_MAC_SHARE:
+    if gain.mac_share is not None and is_marked(gain.mac_share):
         share = f"{percent(gain.mac_share, 0)} of its multiply-accumulates"
         text += f" Only {share} ran in {gain.setup.precision.upper()}."
+    if gain.baseline_mac_share is not None and is_marked(gain.baseline_mac_share):
+        share = f"{percent(gain.baseline_mac_share, 0)} of those of {gain.baseline.upper()}"
+        text += f" Only {share} ran in {gain.baseline.upper()}: the ratio is not to it."
     judged = gain.verdict in ("faster", "slower")
     figure = ratio(gain.ratio) if judged else "no verdict"
     return Finding("speed", figure, text, gain.baseline_ids + gain.own_ids, settled=judged)
 
 
-def _judgement(gain: SpeedUp) -> str:
+def judgement(gain: SpeedUp) -> str:
     """The verdict first; the ratio leads only where there is one."""
     own, base = gain.setup.precision.upper(), gain.baseline.upper()
     at = f"at batch {gain.setup.batch}"
@@ -152,7 +155,10 @@ def _latency(summary: Summary) -> Iterable[Finding]:
         at = [row for row in members if (row.setup.batch or 1) == batch]
         known = [(row, row.p50) for row in at if row.p50 is not None]
         what = "one image takes" if batch == 1 else f"a batch of {batch} takes"
-        parts = [f"{milliseconds(p50)} ms in {row.setup.precision.upper()}" for row, p50 in known]
+        parts = [
+            f"{milliseconds(p50)} ms in {row.setup.precision.upper()}{_settings(row.setup)}"
+            for row, p50 in known
+        ]
         without = list(dict.fromkeys(_without_median(row) for row in at if row.p50 is None))
         how = "; ".join(["median", *([joined(without)] if without else [])])
         text = f"{_subject(summary, at[0].setup)}: {what} {joined(parts)} ({how})."

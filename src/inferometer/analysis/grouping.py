@@ -10,7 +10,7 @@ from typing import Any
 from inferometer.analysis.rows import Setup
 from inferometer.records import Record
 
-__all__ = ["PRECISION_ORDER", "comparable", "in_order", "setups"]
+__all__ = ["PRECISION_ORDER", "common_settings", "comparable", "in_order", "setups"]
 
 PRECISION_ORDER = ("fp32", "tf32", "fp16", "bf16", "int8")
 
@@ -79,10 +79,11 @@ def comparable(setup: Setup, baseline: Setup) -> bool:
         getattr(setup, name) == getattr(baseline, name)
         for name in ("model", "engine", "device", "batch", "machine")
     )
-    return alike and _common(setup) == _common(baseline)
+    return alike and common_settings(setup) == common_settings(baseline)
 
 
-def _common(setup: Setup) -> tuple[tuple[str, str], ...]:
+def common_settings(setup: Setup) -> tuple[tuple[str, str], ...]:
+    """A setup's settings without those that belong to its precision by nature."""
     return tuple(pair for pair in setup.variant if pair[0] not in _OF_PRECISION)
 
 
@@ -95,13 +96,21 @@ def _name_what_varies(
 ) -> None:
     """Add to ``variants`` the settings of which the records hold several values.
 
-    A trial that died early lacks some: what is not known makes no variant.
+    A trial that died early lacks some: what is not known makes no variant. An engine's option that was not
+    given is known: it has its default.
     """
     names = {name for record in records for name in settings[record.id]}
     for name in sorted(name for name in names if (name in _OF_PRECISION) is of_precision):
-        if len({settings[record.id][name] for record in records if name in settings[record.id]}) > 1:
+        values = {record.id: settings[record.id].get(name, _not_given(name, record)) for record in records}
+        if len({value for value in values.values() if value is not None}) > 1:
             for record in records:
-                variants[record.id][name] = settings[record.id].get(name, "not known")
+                variants[record.id][name] = values[record.id] or "not known"
+
+
+def _not_given(name: str, record: Record) -> str | None:
+    """What a setting that a record does not name is known to be; None when it is not."""
+    asked = name.startswith("options.") and isinstance((record.config or {}).get("options"), Mapping)
+    return "default" if asked else None
 
 
 def _settings(record: Record) -> dict[str, str]:

@@ -19,19 +19,22 @@ SIGNIFICANT = 0.05
 """A ratio is called different when its corrected p-value is under this (95 % confidence)."""
 
 
-def speed_ups(rows: Sequence[ThroughputRow], records: Mapping[str, Record]) -> tuple[SpeedUp, ...]:
-    """Every row that ran at another precision, against the row that ran at fp32 in the same setup.
+def speed_ups(
+    rows: Sequence[ThroughputRow], records: Mapping[str, Record], baseline: Precision = BASELINE
+) -> tuple[SpeedUp, ...]:
+    """Every row that ran at another precision, against the row that ran at ``baseline`` in the same setup.
 
     Args:
         rows: Of throughput, in the order wanted.
         records: By id; they hold the machine's probe.
+        baseline: What they are held against; p-values are corrected for the ratios to it alone.
     """
     ran = [row for row in rows if row.repeats and min(row.repeats) > 0]
-    baselines = [row for row in ran if row.setup.precision == BASELINE]
+    baselines = [row for row in ran if row.setup.precision == baseline]
     found = [
         _speed_up(row, base, records)
         for row in ran
-        if row.setup.precision != BASELINE
+        if row.setup.precision != baseline
         for base in baselines
         if comparable(row.setup, base.setup)
     ]
@@ -48,7 +51,7 @@ def _speed_up(row: ThroughputRow, base: ThroughputRow, records: Mapping[str, Rec
     plain = statistics.geometric_mean(row.repeats) / statistics.geometric_mean(base.repeats)
     return SpeedUp(
         setup=row.setup,
-        baseline=BASELINE,
+        baseline=base.setup.precision,
         ratio=plain,
         interval=(ratio.lo, ratio.hi) if ratio else None,
         p=ratio.p if ratio else None,
@@ -56,6 +59,7 @@ def _speed_up(row: ThroughputRow, base: ThroughputRow, records: Mapping[str, Rec
         verdict="one repeat: no verdict",
         machine_change=change_between(ran(base.record_ids), ran(row.record_ids)),
         mac_share=row.mac_share,
+        baseline_mac_share=base.mac_share,
         baseline_ids=base.record_ids,
         own_ids=row.record_ids,
     )

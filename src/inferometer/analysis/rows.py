@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from inferometer.records import Precision, Status
+
+if TYPE_CHECKING:
+    from inferometer.analysis.loadgen import LoadGenRow
 
 __all__ = [
     "AccuracyRow",
@@ -156,6 +159,7 @@ class SpeedUp:
         verdict: What may be said of it.
         machine_change: How far the machine's probe differed between the two; None without a probe.
         mac_share: Share of the MACs that ran at this precision.
+        baseline_mac_share: Share of the baseline's MACs that ran at the baseline's precision.
         baseline_ids: The trials behind the baseline.
         own_ids: Those behind this one.
     """
@@ -169,6 +173,7 @@ class SpeedUp:
     verdict: SpeedVerdict
     machine_change: MachineChange | None
     mac_share: float | None
+    baseline_mac_share: float | None
     baseline_ids: tuple[str, ...]
     own_ids: tuple[str, ...]
 
@@ -192,7 +197,8 @@ class LatencyRow:
     """Seconds per request of one setup, one request at a time.
 
     Each of ``p50``, ``p90``, ``p95``, ``p99`` and ``mean`` is the median over the repeats; a percentile
-    is None unless every repeat had enough calls for it. ``calls`` are all repeats' together.
+    is None unless every repeat had enough calls for it. ``calls`` are all repeats' together. ``mac_share`` is
+    the share of the MACs at the precision asked for, by the throughput trials of the same setup.
     """
 
     setup: Setup
@@ -207,6 +213,7 @@ class LatencyRow:
     min: float | None
     max: float | None
     calls: int
+    mac_share: float | None
     record_ids: tuple[str, ...]
 
 
@@ -223,7 +230,8 @@ class Proportion:
 class AccuracyRow:
     """Top-1 and top-5 of one setup on ``images`` images.
 
-    ``excluded`` images had served the calibration, ``skipped`` could not be decoded.
+    ``excluded`` images had served the calibration, ``skipped`` could not be decoded. ``mac_share`` is as in
+    `LatencyRow`.
     """
 
     setup: Setup
@@ -236,6 +244,7 @@ class AccuracyRow:
     excluded: int | None
     skipped: int | None
     skipped_files: tuple[str, ...]
+    mac_share: float | None
     record_id: str
 
 
@@ -258,6 +267,7 @@ class DifferenceRow:
             when there is nothing to settle.
         agreement: Share of the images to which both give the same first class.
         left_out: Images that only one of them has seen, or whose labels differ.
+        mac_shares: Of ``a`` and of ``b``, as in `LatencyRow`.
         record_ids: The two trials.
     """
 
@@ -274,6 +284,7 @@ class DifferenceRow:
     images_to_settle: int | None
     agreement: float
     left_out: int
+    mac_shares: tuple[float | None, float | None]
     record_ids: tuple[str, str]
 
 
@@ -378,3 +389,4 @@ class Summary:
     machine_change: MachineChange | None
     findings: tuple[Finding, ...]
     cautions: tuple[str, ...]
+    loadgen: tuple[LoadGenRow, ...] = ()

@@ -45,8 +45,8 @@ def throughput_row(setup: Setup, records: Sequence[Record]) -> ThroughputRow:
     )
 
 
-def latency_row(setup: Setup, records: Sequence[Record]) -> LatencyRow:
-    """One row from all repeats of a setup (at least one record)."""
+def latency_row(setup: Setup, records: Sequence[Record], share: float | None = None) -> LatencyRow:
+    """One row from all repeats of a setup (at least one record); ``share`` of its MACs ran as asked."""
     ran = sorted(
         (record for record in records if record.status == "ok" and record.latency_s),
         key=lambda record: record.trial.repeat,
@@ -65,6 +65,7 @@ def latency_row(setup: Setup, records: Sequence[Record]) -> LatencyRow:
         min=min((one.min for one in repeats), default=None),
         max=max((one.max for one in repeats), default=None),
         calls=sum(one.n for one in repeats),
+        mac_share=share,
         record_ids=tuple(record.id for record in records),
     )
 

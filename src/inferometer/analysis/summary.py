@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from inferometer.analysis.cautions import cautions
 from inferometer.analysis.correctness import Top5, accuracy_row, differences
 from inferometer.analysis.findings import findings
 from inferometer.analysis.grouping import in_order, setups
+from inferometer.analysis.loadgen import loadgen_rows
 from inferometer.analysis.machines import machines_of
+from inferometer.analysis.marks import asked_shares
 from inferometer.analysis.probe import change_over_rounds
 from inferometer.analysis.ratios import speed_ups
 from inferometer.analysis.rows import CalibrationRow, MachineChange, ModelRow, NotMeasured, Setup, Summary
@@ -32,6 +34,7 @@ def summarise(records: Sequence[Record], top5: Top5, *, all_pairs: bool = False)
     """
     machines, machine_index = machines_of(records)
     models = list(dict.fromkeys(record.trial.model for record in records))
+    shares = asked_shares(records, machine_index)
 
     def of_kind(kind: Kind) -> list[tuple[Setup, list[Record]]]:
         ended = [record for record in records if record.status != "interrupted"]
@@ -52,17 +55,25 @@ def summarise(records: Sequence[Record], top5: Top5, *, all_pairs: bool = False)
         machines=machines,
         throughput=throughput,
         speed_ups=speed_ups(throughput, {record.id: record for record in records}),
-        latency=tuple(latency_row(setup, members) for setup, members in of_kind("latency")),
-        accuracy=tuple(accuracy_row(setup, record) for setup, record in scored),
-        differences=differences(scored, top5, all_pairs=all_pairs),
+        latency=tuple(
+            latency_row(setup, members, _least(shares, members)) for setup, members in of_kind("latency")
+        ),
+        accuracy=tuple(accuracy_row(setup, record, shares[record.id]) for setup, record in scored),
+        differences=differences(scored, top5, shares, all_pairs=all_pairs),
         models=_models(records),
         calibrations=_calibrations(records),
         not_measured=_not_measured(records, machine_index),
         machine_change=_machine_change(records, machine_index),
         findings=(),
         cautions=(),
+        loadgen=loadgen_rows(records, machine_index, models, shares),
     )
     return replace(summary, findings=findings(summary), cautions=cautions(summary, records))
+
+
+def _least(shares: Mapping[str, float | None], records: Sequence[Record]) -> float | None:
+    known = [share for record in records if (share := shares[record.id]) is not None]
+    return min(known, default=None)
 
 
 def _machine_change(records: Sequence[Record], machines: dict[str, int]) -> MachineChange | None:

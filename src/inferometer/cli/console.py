@@ -20,12 +20,13 @@ from inferometer.analysis.wording import plural
 from inferometer.records import Status
 from inferometer.report.tables import Column, Table
 from inferometer.report.width import fitted, natural_width
-from inferometer.trials.spec import TrialSpec
+from inferometer.trials.spec import SPEED_KINDS, TrialSpec
 
 __all__ = [
     "Interrupted",
     "StudyProgress",
     "note",
+    "print_block",
     "print_findings",
     "print_json",
     "print_line",
@@ -87,6 +88,24 @@ def print_sentences(title: str, sentences: Sequence[str]) -> None:
     """Sentences under a title; nothing when there are none."""
     console, width = _output()
     _print_list(console, width, title, sentences)
+
+
+def print_block(title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """A title and, indented under it, labels with their texts: within a width folded, else one a line."""
+    console, width = _output()
+    console.print(Text(title, style="bold"), soft_wrap=width is None)
+    longest = max((len(label) for label, _ in rows), default=0)
+    if width is None:
+        for label, text in rows:
+            console.print(Text(f"  {label:{longest}}  {text}"), soft_wrap=True)
+    else:
+        grid = RichTable.grid(padding=(0, 2, 0, 0))
+        grid.add_column(min_width=longest, no_wrap=True)
+        grid.add_column()
+        for label, text in rows:
+            grid.add_row(Text(f"  {label}"), Text(text))
+        console.print(grid)
+    console.print()
 
 
 def _output() -> tuple[Console, int | None]:
@@ -202,6 +221,6 @@ def _bars() -> Progress:
 
 def _label(spec: TrialSpec) -> str:
     trial = spec.trial
-    batch = f" batch {trial.batch}" if trial.kind in ("throughput", "latency") else ""
-    repeat = f" #{trial.repeat + 1}" if trial.kind in ("throughput", "latency") else ""
+    batch = f" batch {trial.batch}" if trial.kind in SPEED_KINDS else ""
+    repeat = f" #{trial.repeat + 1}" if trial.kind in SPEED_KINDS else ""
     return f"{trial.model} {trial.engine} {trial.precision} {trial.kind}{batch}{repeat}"

@@ -20,6 +20,8 @@ from inferometer.cli import (
     calibrate,
     demo,
     doctor,
+    engines,
+    explain,
     inventory,
     models,
     published,
@@ -44,10 +46,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, run, bench, calibrate, accuracy, doctor, report):
+for verb in (demo, run, bench, calibrate, accuracy, doctor, report, explain):
     app.command(name=verb.NAME)(verb.command)
 app.add_typer(models.app, name="models")
-for fact in (inventory, published):
+for fact in (engines, inventory, published):
     app.command(name=fact.NAME)(fact.command)
 
 

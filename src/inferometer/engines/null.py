@@ -52,6 +52,11 @@ class NullEngine:
         """All of them: nothing is computed."""
         return dict.fromkeys(get_args(Precision))
 
+    def check(self, device: str, options: Mapping[str, Any]) -> None:
+        """Only the options of all engines are known."""
+        for key in options.keys() - {"threads", "in_flight", "copies"}:
+            raise EngineError(f"null: unknown option {key!r}{nearest(key, ['threads'])}")
+
     def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme | None:
         """None: it takes the float model as it is."""
         return None
@@ -60,8 +65,7 @@ class NullEngine:
         self, model: Path, device: str, precision: Precision, batch: int, options: Mapping[str, Any]
     ) -> Session:
         """Read the model's inputs and outputs; the options of all engines are accepted and ignored."""
-        for key in options.keys() - {"threads", "in_flight", "copies"}:
-            raise EngineError(f"null: unknown option {key!r}{nearest(key, ['threads'])}")
+        self.check(device, options)
         if device != "cpu":
             raise Unsupported(f"null: there is no device {device!r}{nearest(device, ['cpu'])}")
         return NullSession(model, batch)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from inferometer.contracts import ADDING_SCHEME, FUSING_SCHEME, QdqScheme
 from inferometer.environment.cpu import cpu_facts
+from inferometer.errors import Unsupported
 
 __all__ = ["onnxruntime", "openvino", "tensorrt", "tensorrt_rtx", "torch"]
 
@@ -19,19 +20,32 @@ _SATURATES = "without VNNI 8-bit products would saturate in int16"
 
 
 def onnxruntime(device: str, options: Mapping[str, Any]) -> QdqScheme:
-    """uint8 asymmetric activations, int8 weights per channel, int32 bias; the contract's own operator rules.
+    """That of the execution provider: OpenVINO's and TensorRT's are those of the engines of that name.
 
-    A layer becomes an integer kernel only if each of its tensors is quantized, its bias in int32 as well.
-    Relu and Clip vanish in the range of the QuantizeLinear behind them; LeakyRelu, Sigmoid and products have
-    kernels of their own (``QLinearLeakyRelu``, ``QLinearSigmoid``, ``QLinearMul``). There is none for
-    ConvTranspose, PRelu, Elu and LRN, which stay in float.
+    Of the CPU's provider: uint8 asymmetric activations, int8 weights per channel, int32 bias; the contract's
+    own operator rules. A layer becomes an integer kernel only if each of its tensors is quantized, its bias
+    in int32 as well. Relu and Clip vanish in the range of the QuantizeLinear behind them; LeakyRelu, Sigmoid
+    and products have kernels of their own (``QLinearLeakyRelu``, ``QLinearSigmoid``, ``QLinearMul``). There
+    is none for ConvTranspose, PRelu, Elu and LRN, which stay in float.
 
     Without an 8-bit dot product (VNNI), AVX2 and AVX512 kernels add two u8 x s8 products in a saturating
     int16, so weights keep 7 bits there.
 
     Source: the kernels that onnxruntime 1.32 registers; onnxruntime's documentation, "Quantize ONNX models",
-    section on U8S8 saturation.
+    section on U8S8 saturation; the kernels in onnxruntime-gpu 1.31's CUDA library.
+
+    Raises:
+        Unsupported: The provider runs no integers: CUDA's has neither QLinearConv nor ConvInteger, and would
+            compute in float between the conversions. Or its form is not known.
     """
+    provider = str(options.get("provider") or ("cuda" if device.startswith("cuda") else "cpu"))
+    if provider in _OF_PROVIDERS:
+        return _OF_PROVIDERS[provider](device, options)
+    if provider != "cpu":
+        known = " and ".join(["cpu", *_OF_PROVIDERS])
+        raise Unsupported(
+            f"onnxruntime: the provider {provider} runs no form of int8 that is known here: {known} do"
+        )
     bits, reason = _weight_bits()
     return QdqScheme(
         name="onnxruntime-cpu",
@@ -88,6 +102,10 @@ def torch(device: str, options: Mapping[str, Any]) -> QdqScheme:
     Products of int8 tensors add up in int32 and are scaled in float, where bias and activation are applied.
     """
     return _symmetric("torch")
+
+
+# Forms by the word for an execution provider of onnxruntime.
+_OF_PROVIDERS = {"openvino": openvino, "tensorrt": tensorrt, "nv-tensorrt-rtx": tensorrt_rtx}
 
 
 def _symmetric(name: str) -> QdqScheme:

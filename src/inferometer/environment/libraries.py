@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import metadata
+from pathlib import Path
 
 from inferometer.environment.facts import Reasons
 
@@ -40,7 +42,16 @@ def library_versions() -> tuple[dict[str, str | None], Reasons]:
         found |= others
         if found[name] is None:
             reasons[name] = f"not installed, but {', '.join(others)} is" if others else "not installed"
-    return found, reasons
+    return found | _plug_ins(), reasons
+
+
+def _plug_ins() -> dict[str, str]:
+    """onnxruntime's providers in packages of their own, by the names of their folders of metadata."""
+    folders = [
+        folder for place in sys.path for folder in Path(place or ".").glob("onnxruntime_ep_*.dist-info")
+    ]
+    names = [folder.name.removesuffix(".dist-info").split("-", 1) for folder in folders]
+    return {name.replace("_", "-"): version for name, version in sorted(names)}
 
 
 def _version(name: str) -> str | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, TensorProto
 
 from inferometer.contracts import ADDING_SCHEME, FUSING_SCHEME, QdqScheme
-from inferometer.errors import CalibrationError
+from inferometer.errors import CalibrationError, NothingToQuantize
 from inferometer.models.graph import attribute, is_standard
 from inferometer.models.shapes import infer_facts
 
@@ -97,7 +97,7 @@ def layout_of(
     graph = _Graph(model, scheme)
     layers = graph.layers(float_layers)
     if not layers:
-        raise CalibrationError(f"there is nothing to quantize: {graph.why_none(float_layers)}")
+        raise NothingToQuantize(f"there is nothing to quantize: {graph.why_none(float_layers)}")
     wanted: set[str] = set()
     for node in layers.values():
         wanted.update(graph.layer_inputs(node, layers))

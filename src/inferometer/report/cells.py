@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from inferometer.analysis.marks import MARK_NOTE, is_marked, ran_text, with_mark
 from inferometer.analysis.rows import Setup, Summary
 from inferometer.analysis.wording import count
+from inferometer.records import Precision
 
-__all__ = ["NONE", "Cell", "Column", "Place", "Raw", "Table", "Tone", "optional", "raw_range", "status_cell"]
+__all__ = [
+    "NONE",
+    "Cell",
+    "Column",
+    "Place",
+    "Raw",
+    "Table",
+    "Tone",
+    "mark_note",
+    "marked_cell",
+    "optional",
+    "raw_range",
+    "status_cell",
+]
 
 Raw = str | int | float | None
 Tone = Literal["plain", "good", "bad", "muted"]
@@ -39,11 +54,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, the raw value behind it (SI units, fractions), and its tone."""
+    """What is shown, the raw value behind it (SI units, fractions), its tone, and a page's hint."""
 
     text: str
     raw: Raw
     tone: Tone = "plain"
+    hint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,13 +118,29 @@ class Place:
         """The columns, the model's first where it is one."""
         return tuple(column for column, _ in self._columns)
 
-    def cells(self, setup: Setup) -> tuple[Cell, ...]:
-        """One row's cells for these columns."""
-        return tuple(cell(setup) for _, cell in self._columns)
+    def cells(self, setup: Setup, share: float | None = None) -> tuple[Cell, ...]:
+        """One row's cells for these columns; where ``share`` is low, the precision carries the mark."""
+        return tuple(
+            marked_cell(cell(setup), share, setup.precision) if column.name == "Precision" else cell(setup)
+            for column, cell in self._columns
+        )
 
     def note(self, text: str) -> str:
         """The note, led by what all rows have in common."""
         return f"All on {', '.join(self._same)}. {text}" if self._same else text
+
+
+def marked_cell(cell: Cell, share: float | None, precision: Precision) -> Cell:
+    """The cell with the mark behind its text and what ran as its hint; as it is where no mark is due."""
+    if not is_marked(share):
+        return cell
+    hint = f"multiply-accumulates at this precision: {ran_text(share, precision)}"
+    return replace(cell, text=with_mark(cell.text, share), hint=hint)
+
+
+def mark_note(*shares: float | None) -> str:
+    """The sentence on the mark, with a space before it; empty where no share has one."""
+    return f" {MARK_NOTE}" if is_marked(*shares) else ""
 
 
 def _field(name: str) -> Callable[[Setup], Cell]:

@@ -12,8 +12,10 @@ from typing import Any
 
 import altair as alt
 
+from inferometer.analysis.marks import MARK_NOTE, is_marked, ran_text
 from inferometer.analysis.rows import DifferenceRow, LatencyRow, SpeedUp, Summary, ThroughputRow
 from inferometer.analysis.wording import milliseconds, percent, points, rate, ratio
+from inferometer.report.daggers import daggers, low_rows, ran, ran_both
 from inferometer.report.encodings import Data, Encodings, Panels, Rows
 from inferometer.report.tables import Table, table_of
 from inferometer.report.theme import DASHES, LIGHT, chart_config
@@ -92,7 +94,7 @@ def _throughput(summary: Summary) -> Chart | None:
                 text="\N{MULTIPLICATION X}", fontSize=14, baseline="bottom", xOffset=shift
             )
             layers.append(cross.encode(x=x, y=alt.value("height"), color=encoded.colour, tooltip=tooltip))
-        return layers
+        return [*layers, *daggers(encoded, rated, data, x, y, tooltip)]
 
     caption = (
         "Images per second by batch; more is better. Large marks are means, small ones beside them single"
@@ -109,10 +111,12 @@ def _throughput(summary: Summary) -> Chart | None:
 
 def _throughput_rows(base: dict[str, Any], row: ThroughputRow) -> Rows:
     if row.mean is None:
-        return [base | {"absent": 1, "text": row.status.replace("_", " ")}]
+        return [base | {"absent": 1, "ran": "nothing", "text": row.status.replace("_", " ")}]
+    base = base | ran(row.setup.precision, row.mac_share)
     lo, hi = row.interval or (row.mean, row.mean)
     mean = base | {"value": row.mean, "lo": lo, "hi": hi, "text": f"{rate(row.mean)} images/s"}
-    repeats = [base | {"repeat": one, "text": f"one repeat: {rate(one)} images/s"} for one in row.repeats]
+    plain = base | {"low": False}  # the mark stands at the mean
+    repeats = [plain | {"repeat": one, "text": f"one repeat: {rate(one)} images/s"} for one in row.repeats]
     return [mean, *repeats]
 
 
@@ -137,7 +141,7 @@ def _speed_ups(summary: Summary) -> Chart | None:
                 .mark_point(size=55, filled=True, opacity=1, strokeWidth=2, xOffset=shift)
                 .encode(x=x, y=y, **encoded.mark, tooltip=_tooltip("batch"))
             )
-        return layers
+        return [*layers, *daggers(encoded, panel, data, x, y, _tooltip("batch"))]
 
     caption = (
         "Images per second over those of FP32 in the same setup, with the 95 % interval between repeats; the"
@@ -179,7 +183,11 @@ def _lines_and_intervals(
 def _speed_up_row(one: SpeedUp) -> dict[str, Any]:
     lo, hi = one.interval or (one.ratio, one.ratio)
     text = f"{ratio(one.ratio)} FP32: {one.verdict}"
-    return {
+    share = ran(one.setup.precision, one.mac_share)
+    if is_marked(one.baseline_mac_share):
+        base = ran_text(one.baseline_mac_share, one.baseline)
+        share = {"ran": f"{share['ran']}; of FP32 {base}", "low": True}
+    return share | {
         "value": one.ratio,
         "lo": lo,
         "hi": hi,
@@ -194,6 +202,7 @@ def _latency(summary: Summary) -> Chart | None:
     rows = [place.row(row.setup) | one for row in summary.latency for one in _latency_rows(row, several)]
     encoded = Encodings(rows, legend=False)
     names = ["p50", "p90", "p99"]
+    marks = _tooltip("quantile")
     shape = alt.Shape(
         "quantile:N",
         scale=alt.Scale(domain=names, range=["circle", "triangle-up", "square"]),
@@ -209,7 +218,8 @@ def _latency(summary: Summary) -> Chart | None:
             .encode(y=y, x="lo:Q", x2="hi:Q", color=encoded.colour),
             alt.Chart(own)
             .mark_point(size=45, filled=True, opacity=1)
-            .encode(y=y, x=x, shape=shape, color=encoded.colour, tooltip=_tooltip("quantile")),
+            .encode(y=y, x=x, shape=shape, color=encoded.colour, tooltip=marks),
+            *daggers(encoded, panel, data, x, y, marks, apart=False),
         ]
 
     caption = "Milliseconds from submitting one request to its completion, one at a time; less is better."
@@ -220,8 +230,11 @@ def _latency_rows(row: LatencyRow, several: bool) -> Rows:
     label = row.setup.precision.upper() + (f", batch {row.setup.batch}" if several else "")
     known = {"p50": row.p50, "p90": row.p90, "p99": row.p99}
     found = {name: value * 1e3 for name, value in known.items() if value is not None}
+    share = ran(row.setup.precision, row.mac_share)
     return [
-        {
+        share
+        | {
+            "low": share["low"] and name == list(found)[-1],  # one mark a row
             "label": label,
             "quantile": name,
             "value": value,
@@ -237,6 +250,7 @@ def _accuracy(summary: Summary) -> Chart | None:
     place = Panels(summary, [row.setup for row in summary.accuracy])
     rows = [
         place.row(row.setup)
+        | ran(row.setup.precision, row.mac_share)
         | {
             "label": row.setup.precision.upper(),
             "value": row.top1.value * 100,
@@ -260,6 +274,7 @@ def _differences(summary: Summary) -> Chart | None:
     place = Panels(summary, [row.setup_b for row in summary.differences])
     rows = [
         place.row(row.setup_b)
+        | ran_both(row)
         | {
             "label": f"{_pair(summary, row)}, {row.metric.replace('top', 'top-')}",
             "value": row.delta * 100,
@@ -300,6 +315,7 @@ def _dots(rows: Rows, title: str, scale: alt.Scale, *under: Any) -> Draw:
             alt.Chart(own)
             .mark_point(size=70, filled=True, opacity=1, strokeWidth=2)
             .encode(y=y, x=x, **encoded.mark, tooltip=_tooltip()),
+            *daggers(encoded, panel, data, x, y, _tooltip(), apart=False),
         ]
 
     return draw
@@ -312,6 +328,8 @@ def _chart(
     table = table_of(summary, name)
     if not rows or table is None:
         return None
+    if low_rows(rows):
+        caption += f" {MARK_NOTE}"
     data = Data()
     drawn = [
         alt.layer(*draw(members, data)).properties(title=panel, width=_PANEL_WIDTH, height=height)
@@ -372,6 +390,6 @@ def _reference_line() -> Any:
 
 
 def _tooltip(*more: str) -> list[alt.Tooltip]:
-    names = {"panel": "model", "text": "value"}
-    fields = ("panel", "precision", *more, "text")
+    names = {"panel": "model", "text": "value", "ran": "MACs at precision"}
+    fields = ("panel", "precision", *more, "text", "ran")
     return [alt.Tooltip(f"{field}:N", title=names.get(field, field)) for field in fields]

@@ -8,10 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inferometer.analysis.grouping import PRECISION_ORDER
+from inferometer.analysis.machines import machines_of
+from inferometer.analysis.marks import asked_shares, is_marked
 from inferometer.records import (
     Accuracy,
     CalibrationInfo,
     Latency,
+    LoadGenLatency,
+    LoadGenResult,
     Memory,
     ModelInfo,
     Record,
@@ -31,7 +35,8 @@ def csv_text(records: Sequence[Record]) -> str:
     Units are those of the record (SI, in the names). A text that a spreadsheet would take for a
     formula is led by an apostrophe; the JSON has it as it is.
     """
-    rows = [dict(_flat(record)) for record in records]
+    shares = asked_shares(records, machines_of(records)[1])
+    rows = [dict(_flat(record, shares[record.id])) for record in records]
     buffer = io.StringIO()
     # Every record gives the same names in the same order; without records, those of the types remain.
     names = list(rows[0]) if rows else _names()
@@ -41,7 +46,7 @@ def csv_text(records: Sequence[Record]) -> str:
     return buffer.getvalue()
 
 
-def _flat(record: Record) -> Iterator[tuple[str, Any]]:
+def _flat(record: Record, asked: float | None = None) -> Iterator[tuple[str, Any]]:
     yield "schema", record.schema_version
     yield "id", record.id
     yield "time", record.time
@@ -57,9 +62,15 @@ def _flat(record: Record) -> Iterator[tuple[str, Any]]:
     yield "load_s", record.load_s
     yield "wall_s", record.wall_s
     yield from _fields(Accuracy, record.accuracy, "accuracy_", leave=("skipped_files",))
+    yield from _fields(LoadGenResult, record.loadgen, "loadgen_", leave=("latency_s", "constraints"))
+    by_loadgen = record.loadgen and record.loadgen.latency_s
+    yield from _fields(LoadGenLatency, by_loadgen, "loadgen_latency_s_")
     yield from _fields(ModelInfo, record.model, "model_")
     for precision in PRECISION_ORDER:
         yield f"mac_share_{precision}", (record.precision_mac_share or {}).get(precision)
+    # Of latency and accuracy that of the same setup's throughput trials; the mark is "under 90 %".
+    yield "mac_share_at_precision", asked
+    yield "mac_share_marked", None if asked is None else is_marked(asked)
     yield from _fields(CalibrationInfo, record.calibration, "calibration_", leave=("stages_s",))
     stages = (record.calibration and record.calibration.stages_s) or {}
     for stage in ("decode", "forward", "statistics", "search", "wall"):

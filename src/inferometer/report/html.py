@@ -7,18 +7,11 @@ connection at all.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-import vl_convert
 
 from inferometer import __version__
 from inferometer.analysis.findings import headlines
@@ -26,15 +19,14 @@ from inferometer.analysis.rows import Finding, Summary
 from inferometer.analysis.wording import plural
 from inferometer.records import Record
 from inferometer.report.charts import Chart, charts
+from inferometer.report.document import asset, json_block, prose, sheet, vega, whole
 from inferometer.report.flat import csv_text
-from inferometer.report.tables import Cell, Column, Table, result_tables, tables
-from inferometer.report.theme import css_variables, with_variables
+from inferometer.report.tables import Table, result_tables, tables
+from inferometer.report.theme import with_variables
 from inferometer.store import write_atomically
 
 __all__ = ["page", "write_html"]
 
-# Longer texts may be broken into lines.
-_SHORT = 28
 _UNITS = {"speed": "images/s", "accuracy": "points"}
 
 
@@ -56,7 +48,7 @@ def page(summary: Summary, records: Sequence[Record]) -> str:
     """
     drawn = charts(summary)
     sections = _sections(summary, drawn)
-    scripts = [_vega(), _asset("page.js")]
+    scripts = [vega(), asset("page.js")]
     body = "\n".join(
         (
             *_head(summary, sections),
@@ -68,36 +60,13 @@ def page(summary: Summary, records: Sequence[Record]) -> str:
             "</main>",
             f"<footer><p>Made by Inferometer {escape(__version__)}. This page stands alone:"
             " it needs no network and sends nothing.</p></footer>",
-            _json_block("charts", [_specification(chart) for chart in drawn]),
-            _json_block("records", [json.loads(record.model_dump_json(by_alias=True)) for record in records]),
-            _json_block("records-csv", csv_text(records)),
+            json_block("charts", [_specification(chart) for chart in drawn]),
+            json_block("records", [json.loads(record.model_dump_json(by_alias=True)) for record in records]),
+            json_block("records-csv", csv_text(records)),
             *(f"<script>{script}</script>" for script in scripts),
         )
     )
-    return f"<!doctype html>\n<html lang='en'>\n{_meta(summary, scripts)}\n<body>\n{body}\n</body>\n</html>\n"
-
-
-def _meta(summary: Summary, scripts: Sequence[str]) -> str:
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline';"
-        " base-uri 'none'; form-action 'none'"
-    )
-    light, dark = css_variables()
-    colours = (
-        f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-    )
-    return "\n".join(
-        (
-            "<head>",
-            "<meta charset='utf-8'>",
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-            f"<title>{escape(_title(summary))}: inference report</title>",
-            f"<style>\n{colours}{_asset('page.css')}</style>",
-            "</head>",
-        )
-    )
+    return whole(f"{_title(summary)}: inference report", scripts, body)
 
 
 def _sections(summary: Summary, drawn: Sequence[Chart]) -> tuple[Chart | Table, ...]:
@@ -142,14 +111,9 @@ def _findings(summary: Summary) -> Iterator[str]:
     if summary.cautions:
         yield "<aside class='cautions' aria-labelledby='cautions-title'>"
         yield "<h3 id='cautions-title'>Before you rely on these numbers</h3><ul>"
-        yield from (f"<li>{_text(sentence)}</li>" for sentence in summary.cautions)
+        yield from (f"<li>{prose(sentence)}</li>" for sentence in summary.cautions)
         yield "</ul></aside>"
     yield "</section>"
-
-
-def _text(text: str) -> str:
-    """Escaped, with numbers kept on one line with their unit."""
-    return re.sub(r"(?<=\d) (?=%|ms\b|images/s|points)", "&nbsp;", escape(text))
 
 
 def _finding(one: Finding) -> str:
@@ -159,7 +123,7 @@ def _finding(one: Finding) -> str:
     small = f" <small>{unit}</small>" if unit else ""
     tone = "" if one.settled else " muted"
     shown = f"<span class='figure{tone}' aria-hidden='true'>{figure}{small}</span>"
-    return f"<li>{shown}<p>{_text(one.sentence)}</p></li>"
+    return f"<li>{shown}<p>{prose(one.sentence)}</p></li>"
 
 
 def _section(section: Chart | Table) -> Iterator[str]:
@@ -170,7 +134,7 @@ def _section(section: Chart | Table) -> Iterator[str]:
     yield f"<section id='{name}' aria-labelledby='{name}-title' class='wide'>"
     yield f"<h2 id='{name}-title'>{escape(section.title)}</h2>"
     yield "<p class='lead'>There is nothing to draw here; the table holds what was measured.</p>"
-    yield _table(section, titled=False)
+    yield sheet(section, titled=False)
     yield "</section>"
 
 
@@ -180,12 +144,12 @@ def _chart_section(chart: Chart) -> Iterator[str]:
     label = escape(f"Chart: {chart.title}. {chart.caption} The table after it holds the same numbers.")
     yield f"<section id='{name}' aria-labelledby='{name}-title'{wide}>"
     yield f"<h2 id='{name}-title'>{escape(chart.title)}</h2>"
-    yield f"<p class='lead'>{_text(chart.caption)}</p>"
+    yield f"<p class='lead'>{prose(chart.caption)}</p>"
     yield "<div class='pair'>"
     yield f"<figure><div class='chart' id='chart-{name}' role='img' aria-label='{label}'><div></div></div>"
     yield "<noscript><p class='muted'>Charts need JavaScript; the table has the same numbers.</p></noscript>"
     yield "</figure>"
-    yield _table(chart.table, titled=False)
+    yield sheet(chart.table, titled=False)
     yield "</div></section>"
 
 
@@ -196,7 +160,7 @@ def _facts(summary: Summary, sections: Sequence[Chart | Table]) -> Iterator[str]
     yield "<section id='machine' aria-labelledby='machine-title'>"
     yield "<h2 id='machine-title'>Behind the numbers</h2>"
     yield "<div class='facts'>"
-    yield from (_table(table, titled=True) for table in rest)
+    yield from (sheet(table, titled=True) for table in rest)
     yield "</div></section>"
 
 
@@ -214,70 +178,8 @@ def _data_section(records: Sequence[Record]) -> Iterator[str]:
     yield "</section>"
 
 
-def _table(table: Table, *, titled: bool) -> str:
-    name = escape(f"table-{table.id}")
-    head = "".join(_column(column) for column in table.columns)
-    rows, before = [], None
-    for row in table.rows:
-        # A line of its own where the next model begins.
-        start = " class='first'" if before is not None and before != row[0].text else ""
-        cells = "".join(_cell(cell, column) for cell, column in zip(row, table.columns, strict=True))
-        rows.append(f"<tr{start}>{cells}</tr>")
-        before = row[0].text if any(column.name == "Batch" for column in table.columns) else None
-    caption = f"<caption{'' if titled else ' class=unseen'}>{escape(table.title)}</caption>"
-    note = f"<p class='note'>{_text(table.note)}</p>" if table.note else ""
-    return (
-        f"<div class='sheet'><div class='scroll' id='{name}' role='region' tabindex='0'"
-        f" aria-label='{escape('Table: ' + table.title)}'>"
-        f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>{note}</div>"
-    )
-
-
-def _column(column: Column) -> str:
-    unit = f"<small>{escape(column.unit)}</small>" if column.unit else ""
-    right = " class='right'" if column.align == "right" else ""
-    return f"<th scope='col'{right}>{escape(column.name)}{unit}</th>"
-
-
-def _cell(cell: Cell, column: Column) -> str:
-    tag = "th" if column.header else "td"
-    kinds = ["right"] if column.align == "right" else ["text"]
-    if column.align == "left" and len(cell.text) <= _SHORT:
-        kinds.append("short")
-    if cell.tone != "plain":
-        kinds.append(cell.tone)
-    scope = " scope='row'" if column.header else ""
-    raw = "" if cell.raw is None else f" data-raw='{escape(str(cell.raw))}'"
-    return f"<{tag}{scope} class='{' '.join(kinds)}'{raw}>{escape(cell.text)}</{tag}>"
-
-
 def _specification(chart: Chart) -> dict[str, Any]:
     return {"id": chart.id, "specification": with_variables(chart.chart.to_dict())}
-
-
-def _json_block(name: str, content: Any) -> str:
-    """A block of data that no parser takes for markup: ``<``, ``>`` and ``&`` are written as \\u00xx."""
-    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return f"<script type='application/json' id='{name}'>{text}</script>"
-
-
-@cache
-def _vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script that sets ``vegaEmbed``."""
-    bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-    # Inside a script element only these end it or change how it is read.
-    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-@cache
-def _asset(name: str) -> str:
-    return resources.files("inferometer.report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
 
 
 def _title(summary: Summary) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inferometer.analysis.findings import pair_text
+from inferometer.analysis.marks import is_marked, ran_text, with_mark
 from inferometer.analysis.probe import limits_text
 from inferometer.analysis.rows import (
     AccuracyRow,
@@ -17,10 +18,10 @@ from inferometer.analysis.rows import (
     Summary,
     ThroughputRow,
 )
-from inferometer.analysis.speed import MIN_MAC_SHARE
 from inferometer.analysis.wording import (
     bytes_text,
     count,
+    joined,
     milliseconds,
     p_value,
     percent,
@@ -37,12 +38,15 @@ from inferometer.report.cells import (
     Place,
     Table,
     Tone,
+    mark_note,
+    marked_cell,
     optional,
     raw_range,
     status_cell,
 )
 from inferometer.report.context_tables import calibrations, machines, models, not_measured
 from inferometer.report.flat import csv_text
+from inferometer.report.loadgen_tables import loadgen_tables
 
 __all__ = ["Cell", "Column", "Table", "csv_text", "result_tables", "table_of", "tables"]
 
@@ -64,6 +68,7 @@ _SPEED_UP_NOTE = (
     " no difference. There is none when the"
     f" machine changed: when its fixed probe's medians on the two sides are over {limits_text()} apart."
 )
+_BASE_NOTE = " Behind a ratio it is FP32, the other side of it, that did not run as asked."
 _LATENCY_NOTE = (
     "One request at a time. Each percentile is the median over the repeats; where one of them has fewer than"
     " five calls beyond it, there are too few."
@@ -92,6 +97,7 @@ def result_tables(summary: Summary) -> tuple[Table, ...]:
         _latency(summary),
         _accuracy(summary),
         _differences(summary),
+        *loadgen_tables(summary),
         not_measured(summary),
     )
     return tuple(table for table in made if table.rows)
@@ -104,8 +110,10 @@ def table_of(summary: Summary, name: str) -> Table | None:
 
 def _throughput(summary: Summary) -> Table:
     place = Place(summary, [row.setup for row in summary.throughput])
-    shares = any(row.mac_share is not None and row.setup.precision != "fp32" for row in summary.throughput)
-
+    shares = any(
+        row.mac_share is not None and (row.setup.precision != "fp32" or is_marked(row.mac_share))
+        for row in summary.throughput
+    )
     single = any(row.ci_kind == "within_run" for row in summary.throughput)
 
     def cells(row: ThroughputRow) -> tuple[Cell, ...]:
@@ -116,7 +124,8 @@ def _throughput(summary: Summary) -> Table:
             Cell(count(row.calls), row.calls) if row.repeats else Cell(NONE, None),
         )
         share = (_share(row.mac_share, row.setup),) if shares else ()
-        return (*place.cells(row.setup), *own, *share, optional(row.host_peak_bytes, bytes_text))
+        where = place.cells(row.setup, row.mac_share if row.repeats else None)
+        return (*where, *own, *share, optional(row.host_peak_bytes, bytes_text))
 
     return Table(
         "throughput",
@@ -131,7 +140,11 @@ def _throughput(summary: Summary) -> Table:
             Column("Peak memory", None, "right", spare=1),
         ),
         tuple(cells(row) for row in summary.throughput),
-        place.note(_THROUGHPUT_NOTE + (_ONE_REPEAT_NOTE if single else "")),
+        place.note(
+            _THROUGHPUT_NOTE
+            + (_ONE_REPEAT_NOTE if single else "")
+            + mark_note(*(row.mac_share for row in summary.throughput if row.repeats))
+        ),
     )
 
 
@@ -140,8 +153,8 @@ def _speed_ups(summary: Summary) -> Table:
 
     def cells(one: SpeedUp) -> tuple[Cell, ...]:
         return (
-            *place.cells(one.setup),
-            Cell(ratio(one.ratio), one.ratio),
+            *place.cells(one.setup, one.mac_share),
+            marked_cell(Cell(ratio(one.ratio), one.ratio), one.baseline_mac_share, one.baseline),
             Cell(ratio_range(*one.interval), raw_range(one.interval)) if one.interval else Cell(NONE, None),
             optional(one.p, p_value),
             Cell(one.verdict, one.verdict, _TONES.get(one.verdict, "muted")),
@@ -149,6 +162,10 @@ def _speed_ups(summary: Summary) -> Table:
             _change(one.machine_change),
         )
 
+    bases = [one.baseline_mac_share for one in summary.speed_ups]
+    note = _SPEED_UP_NOTE + mark_note(*(one.mac_share for one in summary.speed_ups), *bases)
+    if is_marked(*bases):
+        note += _BASE_NOTE
     return Table(
         "speedup",
         "Speed-up over FP32",
@@ -162,7 +179,7 @@ def _speed_ups(summary: Summary) -> Table:
             Column("Machine moved", None, "right", spare=3),
         ),
         tuple(cells(one) for one in summary.speed_ups),
-        place.note(_SPEED_UP_NOTE),
+        place.note(note),
     )
 
 
@@ -178,7 +195,7 @@ def _latency(summary: Summary) -> Table:
                 for value in (row.p50, row.p90, row.p95, row.p99, row.mean, row.max)
             )
         calls = (Cell(count(row.calls), row.calls), Cell(count(len(row.repeats)), len(row.repeats)))
-        return (*place.cells(row.setup), *quantiles, *calls)
+        return (*place.cells(row.setup, row.mac_share if row.repeats else None), *quantiles, *calls)
 
     spare = {"Longest": 1, "p95": 2}
     names = ("p50", "p90", "p95", "p99", "Mean", "Longest")
@@ -193,7 +210,7 @@ def _latency(summary: Summary) -> Table:
             Column("Repeats", None, "right", spare=4),
         ),
         tuple(cells(row) for row in summary.latency),
-        place.note(_LATENCY_NOTE),
+        place.note(_LATENCY_NOTE + mark_note(*(row.mac_share for row in summary.latency if row.repeats))),
     )
 
 
@@ -205,7 +222,7 @@ def _accuracy(summary: Summary) -> Table:
         if row.top1 is None:
             top1 = (status_cell(row.status), Cell(NONE, None))
         return (
-            *place.cells(row.setup),
+            *place.cells(row.setup, row.mac_share if row.top1 is not None else None),
             optional(row.images, count),
             *top1,
             *_proportion(row.top5, row.images),
@@ -228,7 +245,9 @@ def _accuracy(summary: Summary) -> Table:
             Column("Unreadable", "images", "right", spare=4),
         ),
         tuple(cells(row) for row in summary.accuracy),
-        place.note(_ACCURACY_NOTE),
+        place.note(
+            _ACCURACY_NOTE + mark_note(*(row.mac_share for row in summary.accuracy if row.top1 is not None))
+        ),
     )
 
 
@@ -239,7 +258,7 @@ def _differences(summary: Summary) -> Table:
 
     def cells(row: DifferenceRow) -> tuple[Cell, ...]:
         return (
-            Cell(pair_text(summary, row), f"{_raw_name(row.setup_b)} - {_raw_name(row.setup_a)}"),
+            _pair(summary, row),
             *place.cells(row.setup_b),
             Cell({"top1": "top-1", "top5": "top-5"}[row.metric], row.metric),
             Cell(count(row.images), row.images),
@@ -269,8 +288,19 @@ def _differences(summary: Summary) -> Table:
             Column("Verdict"),
         ),
         tuple(cells(row) for row in summary.differences),
-        place.note(_DIFFERENCE_NOTE),
+        place.note(
+            _DIFFERENCE_NOTE + mark_note(*(share for row in summary.differences for share in row.mac_shares))
+        ),
     )
+
+
+def _pair(summary: Summary, row: DifferenceRow) -> Cell:
+    """Which two are compared; the mark is due when either did not run as asked."""
+    text = with_mark(pair_text(summary, row), *row.mac_shares)
+    sides = zip(row.mac_shares, (row.setup_a, row.setup_b), strict=True)
+    low = [ran_text(share, setup.precision) for share, setup in sides if is_marked(share)]
+    hint = f"multiply-accumulates at the precision asked for: {joined(low)}" if low else None
+    return Cell(text, f"{_raw_name(row.setup_b)} - {_raw_name(row.setup_a)}", hint=hint)
 
 
 def _interval(row: ThroughputRow) -> Cell:
@@ -294,11 +324,11 @@ def _raw_name(setup: Setup) -> str:
 
 
 def _share(share: float | None, setup: Setup) -> Cell:
-    if setup.precision == "fp32":
+    if setup.precision == "fp32" and not is_marked(share):
         return Cell(NONE, share)
     if share is None:
         return Cell("not known", None, "muted")
-    return Cell(percent(share, 0), share, "bad" if share < MIN_MAC_SHARE else "plain")
+    return Cell(percent(share, 0), share, "bad" if is_marked(share) else "plain")
 
 
 def _proportion(one: Proportion | None, images: int | None) -> tuple[Cell, Cell]:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from inferometer.config import SPLIT_RULES, CalibrationSection
+from inferometer.config import SPLIT_RULES, CalibrationSection, Study
 from inferometer.data.imageset import ImageSet
 from inferometer.quantize.methods import method_named
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Kind, Precision, Trial
 from inferometer.study.model import ResolvedModel
 from inferometer.study.resolve import Resolved, ResolvedEngine
-from inferometer.trials.spec import AccuracyTask, CalibrationTask, TrialSpec, identity_of
+from inferometer.trials.spec import SPEED_KINDS, AccuracyTask, CalibrationTask, TrialSpec, identity_of
 
 __all__ = ["CalibratedModel", "Planned", "plan_calibrations", "plan_trials"]
 
@@ -30,11 +30,15 @@ FORWARD_BATCH = 4  # images per call of accuracy trials; results do not depend o
 
 @dataclass(frozen=True)
 class CalibratedModel:
-    """A calibration trial's outcome for one model: the table and its file, or why there is none."""
+    """A calibration trial's outcome for one model: the table and its file, or why there is none.
+
+    ``impossible``: there can be none, since the model has no INT8 form.
+    """
 
     path: str | None
     table: CalibrationTable | None
     reason: str | None = None
+    impossible: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Planned:
     def series(self) -> tuple[str, ...]:
         """Speed trials of one series differ in batch and kind alone: they may share a process."""
         trial = self.spec.trial
-        kind = "speed" if trial.kind in ("throughput", "latency") else trial.kind
+        kind = "speed" if trial.kind in SPEED_KINDS else trial.kind
         setup = (trial.model, trial.engine, trial.device, trial.precision, str(self.spec.options))
         return (kind, *setup, str(trial.repeat))
 
@@ -102,18 +106,27 @@ def _speed_series(
     for model in resolved.models:
         for entry in resolved.engines:
             for precision in model.precisions:
-                points: list[tuple[Kind, int]] = []
-                if "latency" in model.kinds:
-                    points.append(("latency", model.fixed_batch or 1))
-                if "throughput" in model.kinds:
-                    points += [("throughput", batch) for batch in sorted(study.batches)]
                 series.append(
                     [
                         _speed(resolved, model, entry, precision, tables, kind, batch, repeat)
-                        for kind, batch in points
+                        for kind, batch in _points(study, model)
                     ]
                 )
     return series
+
+
+def _points(study: Study, model: ResolvedModel) -> list[tuple[Kind, int]]:
+    """The kinds and batches of a series; what runs one call at a time has but one batch."""
+    single, batches = model.fixed_batch or 1, sorted(study.batches)
+    points: list[tuple[Kind, int]] = []
+    if "latency" in model.kinds:
+        points.append(("latency", single))
+    if "throughput" in model.kinds:
+        points += [("throughput", batch) for batch in batches]
+    if "loadgen" in model.kinds:
+        offline = study.loadgen is not None and study.loadgen.scenario == "offline"
+        points += [("loadgen", batch) for batch in (batches if offline else [single])]
+    return points
 
 
 def _speed(
@@ -209,6 +222,8 @@ def _with_table(
         )
     if precision != "int8" or model.quantized or not _wants_table(entry):
         return Planned(spec)
+    if calibrated is not None and calibrated.impossible:
+        return Planned(spec, ("unsupported", f"{model.label} has no INT8 form: {calibrated.reason}"))
     if calibrated is None or calibrated.table is None:
         why = calibrated.reason if calibrated else "no engine of the study runs fp32"
         return Planned(spec, ("failed", f"no calibration of {model.label}: {why}"))
@@ -241,9 +256,7 @@ def _spec(
             precision=precision,
             batch=batch,
             copies="included" if entry.device == "cpu" else study.copies,
-            input="synthetic"
-            if kind in ("throughput", "latency") or _on_synthetic(calibration)
-            else "images",
+            input="synthetic" if kind in SPEED_KINDS or _on_synthetic(calibration) else "images",
             repeat=repeat,
         ),
         folder=str(resolved.folder),
@@ -251,7 +264,7 @@ def _spec(
         model=model.info,
         quantized=model.quantized,
         preprocess=model.preprocess,
-        engine_version=entry.engine.version,
+        engine_version=entry.version,
         options=dict(entry.options),
         output=model.output,
         inputs=dict(model.inputs),
@@ -262,6 +275,7 @@ def _spec(
         isolation=study.isolation,
         calibration=calibration,
         accuracy=accuracy,
+        loadgen=study.loadgen if kind == "loadgen" else None,
         detail=_detail(kind, batch, repeat, max(study.batches)),
     )
     return spec.model_copy(update={"id": identity_of(spec)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,20 +13,25 @@ from inferometer.config import AccuracySection, EngineEntry, Study
 from inferometer.contracts import Engine
 from inferometer.data.imageset import ImageSet, check_labels, open_set
 from inferometer.environment.cgroup import usable_cores
-from inferometer.errors import ConfigError, EngineError, nearest
+from inferometer.errors import ConfigError, EngineError, Unsupported, nearest
 from inferometer.study.model import ResolvedModel, resolve_model
+from inferometer.trials.loadgen import loadgen_library
 
 __all__ = ["Resolved", "ResolvedEngine", "resolve"]
 
 
 @dataclass(frozen=True)
 class ResolvedEngine:
-    """One engine on one device with its options, the number of threads among them."""
+    """One engine on one device with its options, the number of threads among them.
+
+    ``version`` is the engine's, followed by that of what the options choose, if it has one of its own.
+    """
 
     name: str
     engine: Engine
     device: str
     options: Mapping[str, Any]
+    version: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ def resolve(study: Study, folder: Path) -> Resolved:
     Raises:
         InferometerError: A model, engine, device, preset or image set is not there or not usable.
     """
+    if study.loadgen is not None:
+        loadgen_library()  # told now, not trial by trial
     engines = tuple(_engine(entry, study.threads) for entry in study.engines)
     models = tuple(resolve_model(entry, study, folder) for entry in study.models)
     _distinct(models)
@@ -74,9 +82,18 @@ def _engine(entry: EngineEntry, threads: int | None) -> ResolvedEngine:
         device = next((name for name in devices if name.startswith("cuda:")), device)
     if device not in devices:
         raise EngineError(f"{entry.engine}: there is no device {device!r}{nearest(device, devices)}")
-    return ResolvedEngine(
-        entry.engine, engine, device, {"threads": threads or usable_cores(), **entry.options}
-    )
+    options = {"threads": threads or usable_cores(), **entry.options}
+    with contextlib.suppress(Unsupported):  # of this device: the trials say so
+        engine.check(device, options)
+    return ResolvedEngine(entry.engine, engine, device, options, _version(engine, options))
+
+
+def _version(engine: Engine, options: Mapping[str, Any]) -> str:
+    for variant in engine.variants():
+        chosen = bool(variant.options) and variant.options.items() <= options.items()
+        if chosen and variant.version not in (None, engine.version):
+            return f"{engine.version} with {variant.version}"
+    return engine.version
 
 
 def _distinct(models: tuple[ResolvedModel, ...]) -> None:

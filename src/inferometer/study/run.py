@@ -12,6 +12,7 @@ from pathlib import Path
 from inferometer.config import Study
 from inferometer.environment.inventory import inventory
 from inferometer.environment.process import release_memory
+from inferometer.errors import NothingToQuantize
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Outcome, Record
 from inferometer.store import Contents, Store, open_store, sidecar_of
@@ -240,15 +241,17 @@ def _config(spec: TrialSpec, study: Study) -> dict[str, object]:
         "accuracy": spec.accuracy.model_dump(mode="json", exclude={"data", "exclude"})
         if spec.accuracy
         else None,
+        "loadgen": spec.loadgen.model_dump(mode="json") if spec.loadgen else None,
     }
 
 
 def _same_series(record: Record, item: Planned) -> bool:
-    theirs, ours = record.trial, item.spec.trial
+    theirs, ours, config = record.trial, item.spec.trial, record.config or {}
+    asked = item.spec.loadgen.model_dump(mode="json") if item.spec.loadgen else None
     return (
-        (theirs.kind, theirs.model, theirs.engine, theirs.device, theirs.precision)
-        == (ours.kind, ours.model, ours.engine, ours.device, ours.precision)
-    ) and (record.model, (record.config or {}).get("options")) == (item.spec.model, item.spec.options)
+        (theirs.kind, theirs.model, theirs.engine, theirs.device, theirs.precision, config.get("loadgen"))
+        == (ours.kind, ours.model, ours.engine, ours.device, ours.precision, asked)
+    ) and (record.model, config.get("options")) == (item.spec.model, item.spec.options)
 
 
 def _table(store: Store, item: Planned) -> CalibratedModel:
@@ -258,6 +261,6 @@ def _table(store: Store, item: Planned) -> CalibratedModel:
         return CalibratedModel(None, None, "it was not run for lack of time")
     sidecar = sidecar_of(record, ".table.json")
     if record.status != "ok" or sidecar is None:
-        return CalibratedModel(None, None, record.reason)
+        return CalibratedModel(None, None, record.reason, record.error == NothingToQuantize.__name__)
     path = store.folder / sidecar.path
     return CalibratedModel(str(path), CalibrationTable.load(path))

@@ -30,14 +30,14 @@ class Opened:
 
 
 def open_session(spec: TrialSpec, batch: int) -> Opened:
-    """Load the trial's model on its engine; all but throughput trials run one request at a time, and say so.
+    """Load the trial's model on its engine; those not about throughput run one request at a time, and say so.
 
     Building the QDQ file is not part of ``load_s``: it happens once per study.
     """
     engine = registry.engine(spec.trial.engine)
     path, info = _model_file(spec, engine)
     options = dict(spec.options)
-    if spec.trial.kind != "throughput":
+    if not spec.keeps_many_in_flight:
         options["in_flight"] = 1
     if spec.trial.copies == "excluded":
         options["copies"] = "excluded"

@@ -8,11 +8,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from inferometer.config import CALIBRATION_MEMORY_BYTES, InputEntry, Limits, MeasureSection
+from inferometer.config import CALIBRATION_MEMORY_BYTES, InputEntry, Limits, LoadGenSection, MeasureSection
 from inferometer.data.preprocess import Preprocessing
-from inferometer.records import Frozen, ModelInfo, Trial
+from inferometer.records import Frozen, Kind, ModelInfo, Trial
 
-__all__ = ["AccuracyTask", "CalibrationTask", "Job", "TrialSpec", "identity_of"]
+__all__ = ["SPEED_KINDS", "AccuracyTask", "CalibrationTask", "Job", "TrialSpec", "identity_of"]
+
+SPEED_KINDS: frozenset[Kind] = frozenset({"throughput", "latency", "loadgen"})
+"""Kinds of trials that time the model, on synthetic input, as often as the study repeats."""
 
 
 class CalibrationTask(Frozen):
@@ -69,6 +72,7 @@ class TrialSpec(Frozen):
     isolation: Literal["trial", "series"]
     calibration: CalibrationTask | None = None
     accuracy: AccuracyTask | None = None
+    loadgen: LoadGenSection | None = None
     table: str | None = None
     table_sha256: str | None = None
     detail: Literal["none", "executed", "profile"] = "none"
@@ -77,6 +81,12 @@ class TrialSpec(Frozen):
     def ranges(self) -> dict[str, tuple[float, float]]:
         """By input: what synthetic feeds lie between, where the user said so."""
         return {name: entry.range for name, entry in self.inputs.items() if entry.range is not None}
+
+    @property
+    def keeps_many_in_flight(self) -> bool:
+        """Whether it is about throughput: else it runs one request at a time, and the engine is told."""
+        offline = self.loadgen is not None and self.loadgen.scenario == "offline"
+        return self.trial.kind == "throughput" or offline
 
 
 class Job(Frozen):
@@ -107,7 +117,7 @@ def identity_of(spec: TrialSpec) -> str:
     }
     if spec.inputs:
         content["inputs"] = {name: entry.model_dump(mode="json") for name, entry in spec.inputs.items()}
-    if trial.kind in ("throughput", "latency"):
+    if trial.kind in SPEED_KINDS:
         content |= {
             "copies": trial.copies,
             "input": trial.input,
@@ -118,6 +128,8 @@ def identity_of(spec: TrialSpec) -> str:
             "seed": spec.seed,
             "repeat": trial.repeat,
         }
+    if spec.loadgen is not None:
+        content["loadgen"] = spec.loadgen.model_dump(mode="json")
     if spec.calibration is not None:
         no_matter = {"data", "labels", "split", "memory_bytes"}
         if spec.calibration.percentile is None:  # so that trials of the other methods keep their identity

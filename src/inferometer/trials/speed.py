@@ -43,7 +43,6 @@ def run_speed(spec: TrialSpec) -> Outcome:
         else:
             measurement = measure_throughput(session, batch, spec.measure)
         memory, missing = peak.taken(spec.trial.device, session.device_peak_bytes())
-        settled, compile_s = dict(session.settled), session.compile_s
         sidecars = [_stamps(spec, measurement)]
         share = None
         if spec.detail != "none":
@@ -55,6 +54,7 @@ def run_speed(spec: TrialSpec) -> Outcome:
         else:
             where = "throughput trials" if spec.trial.kind == "latency" else "first repeat of this point"
             missing["precision_mac_share"] = f"read back in the {where}"
+        settled, compile_s = dict(session.settled), session.compile_s  # reading back may have added to them
     if compile_s is None:
         missing["compile_s"] = "the engine does not tell it apart from loading"
     if not settled:

@@ -2,90 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
-from inferometer.engines.openvino_layers import executed_layers
-
-
-class Kind:
-    def __init__(self, name: str) -> None:
-        self.name, self.bitwidth = name, {"f32": 32, "bf16": 16, "u8": 8, "i8": 8}[name]
-
-    def get_type_name(self) -> str:
-        return self.name
-
-
-class Shape(tuple[int, ...]):
-    is_static = True
-
-
-class Value(str):
-    def astype(self, kind: type[str]) -> str:
-        return kind(self)
-
-
-class Port:
-    def __init__(self, node: Any, shape: Sequence[int], kind: str) -> None:
-        self.node, self.shape, self.kind = node, Shape(shape), Kind(kind)
-
-    def get_source_output(self) -> Any:
-        return self
-
-    def get_node(self) -> Any:
-        return self.node
-
-    def get_partial_shape(self) -> Shape:
-        return self.shape
-
-    def get_shape(self) -> Shape:
-        return self.shape
-
-    def get_element_type(self) -> Kind:
-        return self.kind
-
-
-class Node:
-    def __init__(
-        self, kind: str, name: str, inputs: Sequence[Any], shape: Sequence[int], dtype: str = "f32",
-        ran_in: str | None = None, origins: str | None = None,
-    ) -> None:  # fmt: skip
-        self.kind, self.name = kind, name
-        self.given = [node.output(0) for node in inputs]
-        self.port = Port(self, shape, dtype)
-        self.notes = {
-            "layerType": Value(kind),
-            "runtimePrecision": Value(ran_in or dtype),
-            "originalLayersNames": Value(name if origins is None else origins),
-        }
-
-    def get_type_name(self) -> str:
-        return self.kind
-
-    def get_friendly_name(self) -> str:
-        return self.name
-
-    def inputs(self) -> list[Port]:
-        return self.given
-
-    def outputs(self) -> list[Port]:
-        return [self.port]
-
-    def output(self, _: int) -> Port:
-        return self.port
-
-    def get_rt_info(self) -> dict[str, Value]:
-        return self.notes
-
-
-class Graph:
-    def __init__(self, *nodes: Node) -> None:
-        self.nodes = nodes
-
-    def get_ordered_ops(self) -> tuple[Node, ...]:
-        return self.nodes
+from inferometer.engines.openvino.layers import executed_layers
+from tests.unit.engines.openvino_graphs import Graph, Node
 
 
 def separable() -> Graph:
@@ -149,4 +69,12 @@ def test_a_product_is_of_integers_only_with_integers_on_both_sides(
     x, w = Node("Input", "x", [], (6, 16), given), Node("Const", "w", [], (5, 16), weight)
     full = Node("FullyConnected", "full", [x, w], (6, 5), ran_in=noted)
     (layer,) = executed_layers(Graph(x, w, full), Graph(Node("MatMul", "full", [x, w], (6, 5))))
+    assert layer.precision == precision
+
+
+@pytest.mark.parametrize(("result", "precision"), [("u8", "int8"), ("bf16", "bf16"), ("f32", "fp32")])
+def test_what_makes_floats_of_integers_computes_in_floats(result: str, precision: str) -> None:
+    x = Node("Input", "x", [], (6, 16), "u8")
+    scaled = Node("Eltwise", "x_dequantized", [x], (6, 16), result, ran_in="u8")
+    (layer,) = executed_layers(Graph(x, scaled), Graph(Node("Multiply", "x_dequantized", [x], (6, 16))))
     assert layer.precision == precision

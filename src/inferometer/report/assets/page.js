@@ -49,7 +49,7 @@
   }
 
   function offer(button, name, type, content) {
-    button.addEventListener("click", () => {
+    button?.addEventListener("click", () => {
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob([content()], { type }));
       link.download = name;

@@ -1,0 +1,82 @@
+"""The options of TensorRT's engines, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from inferometer.engines.tensorrt.types import Half
+from inferometer.errors import EngineError, nearest
+from inferometer.records import Precision
+
+__all__ = ["Asked"]
+
+_OPTIONS = (
+    "threads", "in_flight", "copies", "cache", "optimization_level", "workspace_mib", "cuda_graph", "float",
+)  # fmt: skip
+_FLOATS = ("fp32", "fp16", "bf16")
+_MOST = 4096  # threads, or requests in flight
+_IN_FLIGHT = 2  # one request's transfers beside the other's computing
+
+# Source: IBuilderConfig's own default.
+_LEVEL = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for; see `TensorRt.load`. ``cache`` is None for the usual folder, or ``none``."""
+
+    threads: int | None
+    in_flight: int
+    copies: bool
+    cache: str | None
+    optimization_level: int
+    workspace_mib: int | None
+    cuda_graph: bool
+    floats: str
+
+    @classmethod
+    def of(cls, engine: str, options: Mapping[str, Any]) -> Asked:
+        """Check them.
+
+        Raises:
+            EngineError: One is unknown, or of a value that it does not take.
+        """
+        for key in sorted(options.keys() - set(_OPTIONS)):
+            raise EngineError(f"{engine}: unknown option {key!r}{nearest(key, _OPTIONS)}")
+
+        def number(key: str, least: int, most: int) -> int | None:
+            value = options.get(key)
+            if value is not None and (type(value) is not int or not least <= value <= most):
+                raise EngineError(f"{engine}: {key}: wants a whole number from {least} to {most}: {value!r}")
+            return value
+
+        def word(key: str, known: tuple[str, ...]) -> str:
+            value = options.get(key) or known[0]
+            if value not in known:
+                raise EngineError(f"{engine}: {key}: {value!r} is not known{nearest(str(value), known)}")
+            return str(value)
+
+        level = number("optimization_level", 0, 5)
+        cache, graph = options.get("cache"), options.get("cuda_graph", True)
+        if cache is not None and (not isinstance(cache, str) or not cache):
+            raise EngineError(f"{engine}: cache: wants a folder, or none: {cache!r}")
+        if not isinstance(graph, bool):
+            raise EngineError(f"{engine}: cuda_graph: wants true or false: {graph!r}")
+        return cls(
+            number("threads", 1, _MOST), number("in_flight", 1, _MOST) or _IN_FLIGHT,
+            word("copies", ("included", "excluded")) == "included", cache, _LEVEL if level is None else level,
+            number("workspace_mib", 1, 1 << 30), graph, word("float", _FLOATS),
+        )  # fmt: skip
+
+    def half(self, engine: str, precision: Precision) -> Half | None:
+        """The type of 16 bits that floats are computed in; None for float32.
+
+        Raises:
+            EngineError: The option ``float`` is given beside another precision than int8.
+        """
+        if self.floats != "fp32" and precision != "int8":
+            raise EngineError(f"{engine}: float: is for int8 alone; {precision} says what the floats are")
+        found = self.floats if precision == "int8" else precision
+        return cast(Half, found) if found in ("fp16", "bf16") else None
