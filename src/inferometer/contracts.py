@@ -182,7 +182,9 @@ class Session(ABC):
 
     ``settled`` says what the runtime settled on, for the record: plain values under the runtime's own words,
     such as ``{"threads": 2, "streams": 1, "inference_precision": "f32"}``. ``compile_s`` is the part of
-    loading that went into compiling, where that is known apart; 0 when a cached form was taken.
+    loading that went into compiling, where that is known apart; 0 when a cached form was taken. ``ordered``
+    says that calls go through one queue, so that they are done in the order of submission: one thread then
+    drives all slots.
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -190,6 +192,7 @@ class Session(ABC):
     in_flight: int = 1
     settled: Mapping[str, Any] = MappingProxyType({})
     compile_s: float | None = None
+    ordered: bool = False
 
     def prepare(self, slot: int, feeds: Feeds) -> None:
         """Check ``feeds`` against ``inputs`` and place them for ``slot``.

@@ -70,12 +70,15 @@ class Segment:
     def edges(self, in_flight: int) -> Stamps:
         """Times between which whole calls were completed at full depth.
 
-        The first edge is when the pipeline was full for the first time, the last one before it
-        drained; with one request in flight that is the first submission and the last completion.
+        The first edge is when every request had been done once, the last one before the pipeline
+        drained; with one request in flight that is the first submission and the last completion. Between them
+        lie whole rounds of ``in_flight`` calls: requests that are done all at once, again and again, would
+        otherwise have one burst begun and not ended in the count: a rate too low by up to half a round.
         """
         if in_flight == 1:
             return np.concatenate([self.submitted[:1], self.completed])
-        return self.completed[in_flight - 1 : len(self.completed) - in_flight + 1]
+        rounds = (len(self.completed) + 1) // in_flight - 2
+        return self.completed[in_flight - 1 : in_flight * (rounds + 1)]
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,48 @@ def run_segment(
 
     This is the timed region: it submits, waits and stamps, with the garbage collector off. Each slot is
     driven by a thread of its own, so that one that is done is submitted again at once: where slots took
-    turns, the faster would wait for the slower. It ends early at ``max_calls``.
+    turns, the faster would wait for the slower. Only those of a session that is ``ordered`` take turns. It
+    ends early at ``max_calls``.
     """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        if session.ordered or slots == 1:
+            return _in_turn(session, slots, seconds, min_calls, max_calls)
+        return _by_threads(session, slots, seconds, min_calls, max_calls)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _in_turn(session: Session, slots: int, seconds: float, min_calls: int, max_calls: int) -> Segment:
+    """One thread drives all slots; calls complete in the order of submission."""
+    clock, submit, wait = time.monotonic_ns, session.submit, session.wait
+    submitted: list[int] = []
+    completed: list[int] = []
+    deadline = clock() + int(seconds * 1e9)
+    for slot in range(slots):
+        submitted.append(clock())
+        submit(slot)
+    slot = 0
+    while True:
+        wait(slot)
+        now = clock()
+        completed.append(now)
+        calls = len(submitted)
+        if (now >= deadline and calls >= min_calls) or calls >= max_calls:
+            break
+        submitted.append(clock())
+        submit(slot)
+        slot = (slot + 1) % slots
+    for step in range(1, slots):
+        wait((slot + step) % slots)
+        completed.append(clock())
+    return Segment(np.array(submitted, np.int64), np.array(completed, np.int64))
+
+
+def _by_threads(session: Session, slots: int, seconds: float, min_calls: int, max_calls: int) -> Segment:
+    """A thread for each slot."""
     clock, submit, wait = time.monotonic_ns, session.submit, session.wait
     numbers = itertools.count(1)  # of submissions, of all slots together
     deadline = clock() + int(seconds * 1e9)
@@ -127,15 +170,9 @@ def run_segment(
             number = next(numbers)
         return submitted, completed
 
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        with ThreadPoolExecutor(max(1, slots - 1), "inferometer-slot") as pool:
-            others = [pool.submit(drive, slot) for slot in range(1, slots)]
-            stamps = [drive(0), *(other.result() for other in others)]
-    finally:
-        if collecting:
-            gc.enable()
+    with ThreadPoolExecutor(slots - 1, "inferometer-slot") as pool:
+        others = [pool.submit(drive, slot) for slot in range(1, slots)]
+        stamps = [drive(0), *(other.result() for other in others)]
     submitted = np.concatenate([np.array(one, np.int64) for one, _ in stamps])
     completed = np.concatenate([np.array(one, np.int64) for _, one in stamps])
     order = np.argsort(completed, kind="stable")
@@ -175,7 +212,7 @@ def measure_throughput(session: Session, batch: int, settings: MeasureSection) -
     segments: list[Segment] = []
     length_s = settings.max_s / _SEGMENTS
     end = time.monotonic() + settings.max_s
-    min_calls = 2 * slots + 1  # one call at least between the filling and the draining of the pipeline
+    min_calls = 3 * slots  # one round at least between the filling and the draining of the pipeline
     while True:
         segments.append(run_segment(session, slots, length_s, min_calls if slots > 1 else 1))
         measurement = Measurement(warmup, tuple(segments), batch, slots)
@@ -199,7 +236,7 @@ def throughput_of(measurement: Measurement) -> Throughput:
     calls = sum(len(part) - 1 for part in edges)
     seconds = sum(float(part[-1] - part[0]) for part in edges) * 1e-9
     images = calls * measurement.batch
-    windows = rate_windows(edges, measurement.batch)
+    windows = rate_windows(edges, measurement.batch, measurement.in_flight)
     return Throughput(
         images_per_s=images / seconds,
         median_images_per_s=float(np.median(windows)),
@@ -232,15 +269,16 @@ def latency_of(measurement: Measurement) -> Latency:
     )
 
 
-def rate_windows(edges: Sequence[Stamps], batch: int) -> list[float]:
-    """Images/s of about 20 windows of equally many calls; a window never spans two segments.
+def rate_windows(edges: Sequence[Stamps], batch: int, in_flight: int = 1) -> list[float]:
+    """Images/s of about 20 windows of equally many calls, whole rounds; a window never spans two segments.
 
     Args:
         edges: Per segment, ``[calls + 1] int64`` nanoseconds between which whole calls were done.
         batch: Images per call.
+        in_flight: Calls in a round.
     """
     calls = sum(len(part) - 1 for part in edges)
-    per_window = max(1, calls // _WINDOWS)
+    per_window = max(1, calls // (_WINDOWS * in_flight)) * in_flight
     rates: list[float] = []
     for part in edges:
         for start in range(0, len(part) - per_window, per_window):

@@ -77,6 +77,19 @@ def test_every_submission_of_a_slot_completes_before_its_next(slots: int) -> Non
     assert (run.completed - run.submitted >= 0.002e9).all()
 
 
+@pytest.mark.parametrize("slots", [2, 3])
+def test_slots_of_one_queue_take_turns(slots: int) -> None:
+    session = Sleeper(0.002, slots)
+    session.ordered = True
+    run = run_segment(session, slots, 0.03, min_calls=2 * slots)
+    submits = [slot for what, slot in session.log if what == "submit"]
+    waits = [slot for what, slot in session.log if what == "wait"]
+    assert submits == waits == [number % slots for number in range(len(submits))]
+    assert run.calls == len(submits)
+    assert (np.diff(run.submitted) >= 0).all()
+    assert (np.diff(run.completed) >= 0).all()
+
+
 def test_a_fast_slot_does_not_wait_for_a_slow_one() -> None:
     class Uneven(Sleeper):
         """The first slot takes five times as long as the second."""
@@ -114,7 +127,20 @@ def test_the_garbage_collector_rests_while_timing_and_works_again_after() -> Non
 def test_edges_leave_out_filling_and_draining() -> None:
     run = Segment(np.array([0, 1, 10, 11, 20, 21], np.int64), np.array([10, 11, 20, 21, 30, 31], np.int64))
     assert run.edges(1).tolist() == [0, 10, 11, 20, 21, 30, 31]
-    assert run.edges(2).tolist() == [11, 20, 21, 30]
+    assert run.edges(2).tolist() == [11, 20, 21]
+
+
+@pytest.mark.parametrize("slots", [2, 3, 4])
+@pytest.mark.parametrize("rounds", [3, 4, 10])
+def test_bursts_of_requests_have_their_true_rate(slots: int, rounds: int) -> None:
+    # All requests are done at once, every 10 ms; and evenly, one every 10 / slots ms.
+    bursts = np.repeat(np.arange(1, rounds + 1) * 10_000_000, slots)
+    even = np.arange(1, rounds * slots + 1) * 10_000_000 // slots
+    for completed in (bursts, even):
+        part = Segment(np.zeros_like(completed), completed)
+        result = throughput_of(Measurement(WarmUp((part,), True), (part,), 1, slots))
+        assert result.images_per_s == pytest.approx(slots * 100, rel=1e-6)
+        assert result.windows == pytest.approx([slots * 100] * len(result.windows), rel=1e-6)
 
 
 def test_throughput_is_total_images_over_total_time() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Literal
 
@@ -178,7 +179,37 @@ class _System:
         self._done(ids)
 
     def _run(self, ids: Sequence[int]) -> None:
-        """Keep all slots busy, one batch each, in turn: as Inferometer's own loop does."""
+        """Keep all slots busy, one batch each, as Inferometer's own loop does."""
+        if len(ids) % self._batch == 0 and not self._session.ordered and self._slots > 1:
+            self._by_threads(ids)
+        else:
+            self._in_turn(ids)
+
+    def _by_threads(self, ids: Sequence[int]) -> None:
+        """LoadGen is answered from this thread alone: it logs for each, and slots' threads end first."""
+        parts = [ids[start : start + self._batch] for start in range(0, len(ids), self._batch)]
+        to_do, answered = iter(parts), SimpleQueue[Sequence[int]]()
+
+        def drive(slot: int) -> None:
+            try:
+                for part in to_do:
+                    try:
+                        self._session.submit(slot)
+                        self._session.wait(slot)
+                    finally:
+                        answered.put(part)
+            finally:
+                for part in to_do:  # of which something is left only if a call failed
+                    answered.put(part)
+
+        with ThreadPoolExecutor(self._slots, "inferometer-slot") as pool:
+            driving = [pool.submit(drive, slot) for slot in range(self._slots)]
+            for _ in parts:
+                self._done(answered.get())
+        for future in driving:
+            future.result()
+
+    def _in_turn(self, ids: Sequence[int]) -> None:
         submit, wait, batch, slots = self._session.submit, self._session.wait, self._batch, self._slots
         calls, done = len(ids) // batch, 0
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -62,16 +63,20 @@ class Counting(NullSession):
         self.under_way.add(slot)
         self.deepest = max(self.deepest, len(self.under_way))
         self.threads.add(threading.get_ident())
+        if not self.ordered:
+            time.sleep(0.0005)  # so that the slots' threads meet
 
     def wait(self, slot: int) -> None:
         self.under_way.remove(slot)
 
 
 @needs_loadgen
+@pytest.mark.parametrize("ordered", [True, False])
 def test_offline_runs_whole_batches_on_every_slot_and_not_on_loadgens_thread(
-    mini: Path, tmp_path: Path
+    mini: Path, tmp_path: Path, ordered: bool
 ) -> None:
     session = Counting(mini, 8, in_flight=3)
+    session.ordered = ordered
     found = ask(session, 8, "offline", 0.02, 10_000, tmp_path)
     assert isinstance(found, LoadGenResult)
     assert found.samples == 8 * session.calls == 8 * 270  # 1.35 times 10,000 calls/s for 0.02 s

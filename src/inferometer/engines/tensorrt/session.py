@@ -49,7 +49,9 @@ def deserialized(loaded: Loaded, plan: bytes) -> Any:
 
 
 class TensorRtSession(Session):
-    """One engine on one GPU."""
+    """One engine on one GPU, which takes the slots in turn."""
+
+    ordered = True
 
     def __init__(
         self, loaded: Loaded, engine: Any, in_flight: int, *, copies: bool, graphs: bool,

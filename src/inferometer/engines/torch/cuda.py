@@ -51,6 +51,8 @@ class CudaSession(Session):
     back, on streams of their own, so that transfers of one slot run beside computations of another.
     """
 
+    ordered = True
+
     def __init__(
         self, model: Path, device: str, precision: Precision, batch: int, mode: str, copied: bool,
         in_flight: int | None,
