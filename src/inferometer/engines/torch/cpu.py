@@ -16,7 +16,7 @@ from inferometer.contracts import ExecutedLayer, Feeds, LayerTime, Session
 from inferometer.engines.torch.graph import build_program, infos, read, with_batch
 from inferometer.engines.torch.layers import executed_layers, timed_passes
 from inferometer.engines.torch.network import Network, torch_dtype
-from inferometer.engines.torch.settings import arithmetic, compiled, forget_compiled, freezing, torch_errors
+from inferometer.engines.torch.settings import arithmetic, compiled, compiling, forget_compiled, torch_errors
 from inferometer.records import Precision
 
 __all__ = ["COMPUTE", "CpuSession"]
@@ -73,7 +73,7 @@ class CpuSession(Session):
             for tensor in self.inputs
         ]
         made = compiled(self._network)
-        with torch_errors(self._model), torch.inference_mode(), arithmetic(), freezing():
+        with torch_errors(self._model), torch.inference_mode(), arithmetic(), compiling(freeze=True):
             made(*zeros)
         return made
 

@@ -344,5 +344,5 @@ def _tensor(item: TensorProto) -> torch.Tensor:
     """A stored value; floats of any kind as float32."""
     values = numpy_helper.to_array(item)
     if TORCH_DTYPES[item.data_type].is_floating_point:
-        values = values.astype(np.float32)
-    return torch.from_numpy(np.array(values, order="C"))
+        values = values.astype(np.float32, copy=False)
+    return torch.from_numpy(np.require(values, requirements=("C", "W")))

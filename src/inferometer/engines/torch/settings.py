@@ -7,12 +7,22 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from inferometer.errors import EngineError, InferometerError, OutOfMemory, Unsupported
 
-__all__ = ["TORCH_ERRORS", "arithmetic", "compiled", "forget_compiled", "freezing", "mapped", "torch_errors"]
+__all__ = [
+    "TORCH_ERRORS",
+    "arithmetic",
+    "compiled",
+    "compiling",
+    "forget_compiled",
+    "kernels_tried",
+    "mapped",
+    "torch_errors",
+]
 
 # What PyTorch raises on purpose; its compiler's are RuntimeErrors, and OSErrors where a tool is missing.
 TORCH_ERRORS: tuple[type[Exception], ...] = (RuntimeError, MemoryError, ValueError, OSError)
@@ -54,6 +64,18 @@ def _write(settings: tuple[str, bool, bool]) -> None:
         warnings.simplefilter("ignore")  # some versions advise the newer way
         torch.set_float32_matmul_precision(settings[0])
         torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = settings[1:]
+
+
+@contextlib.contextmanager
+def kernels_tried(most: int) -> Iterator[None]:
+    """Let cuDNN try so many kernels for a convolution at most, in between."""
+    cudnn: Any = torch.backends.cudnn
+    before = cudnn.benchmark_limit
+    cudnn.benchmark_limit = most
+    try:
+        yield
+    finally:
+        cudnn.benchmark_limit = before
 
 
 @contextlib.contextmanager
@@ -99,9 +121,9 @@ def mapped(error: BaseException, model: Path) -> EngineError:
 
 
 def compiled(network: torch.nn.Module) -> torch.nn.Module:
-    """The network under ``torch.compile``: fixed shapes, one graph, stored tensors as constants.
+    """The network under ``torch.compile``: fixed shapes, one graph.
 
-    Compiling happens in the first call, which must be within `freezing`.
+    Compiling happens in the first call, which must be within `compiling`.
     """
     made = torch.compile(network, fullgraph=True, dynamic=False)
     assert isinstance(made, torch.nn.Module)
@@ -109,11 +131,11 @@ def compiled(network: torch.nn.Module) -> torch.nn.Module:
 
 
 @contextlib.contextmanager
-def freezing() -> Iterator[None]:
-    """Let what is compiled in between take stored tensors for constants, and keep its warnings quiet."""
+def compiling(*, freeze: bool) -> Iterator[None]:
+    """Keep the compiler's warnings quiet; ``freeze`` lets it take stored tensors for constants."""
     import torch._inductor.config as inductor
 
-    with inductor.patch(freezing=True), warnings.catch_warnings():
+    with inductor.patch(freezing=freeze), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the compiler about itself; what it made is checked by running it
         yield
 
