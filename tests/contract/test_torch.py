@@ -126,8 +126,8 @@ class TestTorch(EngineContract):
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"mode": "auto"}, "mode: 'auto' is not known here; known are compile, eager"),
-            ({"copies": "include"}, "copies: 'include' is not known here; did you mean 'included'"),
+            ({"mode": "auto"}, "mode: 'auto' is not known; known are compile, eager"),
+            ({"copies": "include"}, "copies: 'include' is not known; did you mean 'included'"),
             ({"threads": 0}, "threads: wants a whole number from 1 to 4096: 0"),
             ({"in_flight": "many"}, "in_flight: wants a whole number from 1 to 4096: 'many'"),
         ],

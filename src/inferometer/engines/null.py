@@ -25,7 +25,8 @@ from inferometer.contracts import (
     TensorInfo,
     Variant,
 )
-from inferometer.errors import EngineError, ModelError, Unsupported, nearest
+from inferometer.engines.options import only
+from inferometer.errors import ModelError, Unsupported, nearest
 from inferometer.models.inspection import describe
 from inferometer.models.shapes import batch_position
 from inferometer.records import Precision
@@ -54,8 +55,7 @@ class NullEngine:
 
     def check(self, device: str, options: Mapping[str, Any]) -> None:
         """Only the options of all engines are known."""
-        for key in options.keys() - {"threads", "in_flight", "copies"}:
-            raise EngineError(f"null: unknown option {key!r}{nearest(key, ['threads'])}")
+        only("null", options, ("threads", "in_flight", "copies"))
 
     def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme | None:
         """None: it takes the float model as it is."""

@@ -25,7 +25,7 @@ from inferometer.records import LoadGenResult, Outcome, Sidecar
 from inferometer.store import write_sidecar
 from inferometer.trials.loadgen_log import read_log
 from inferometer.trials.memory import PeakMemory
-from inferometer.trials.session import open_session
+from inferometer.trials.session import open_session, what_it_tells
 from inferometer.trials.spec import TrialSpec
 
 __all__ = ["LOGS", "ask", "loadgen_library", "run_loadgen"]
@@ -62,11 +62,8 @@ def run_loadgen(spec: TrialSpec) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="loadgen-", dir=Path(spec.folder) / "work") as folder:
             found = ask(session, batch, section.scenario, spec.measure.max_s, rate, Path(folder))
             sidecars = tuple(_kept(spec, Path(folder) / name) for name in LOGS)
-        settled, compile_s = dict(session.settled), session.compile_s
-    if compile_s is None:
-        missing["compile_s"] = "the engine does not tell it apart from loading"
-    if not settled:
-        missing["session"] = "the engine does not tell how it runs"
+        told, untold = what_it_tells(session)
+    missing |= untold
     missing["precision_mac_share"] = "read back in the throughput trials"
     for name in ("p50", "p90", "p95", "p99") if found.latency_s else ():
         if getattr(found.latency_s, name) is None:
@@ -78,8 +75,8 @@ def run_loadgen(spec: TrialSpec) -> Outcome:
         loadgen=found,
         memory=memory,
         load_s=opened.load_s,
-        compile_s=compile_s,
-        session=settled or None,
+        compile_s=told.compile_s,
+        session=told.session,
         calibration=opened.calibration,
         sidecars=sidecars,
         missing=missing,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from inferometer import __version__, registry
 from inferometer.contracts import Engine, QdqScheme, Session
@@ -17,7 +18,7 @@ from inferometer.quantize.table import CalibrationTable
 from inferometer.records import CalibrationInfo
 from inferometer.trials.spec import TrialSpec
 
-__all__ = ["Opened", "open_session", "quantized_file"]
+__all__ = ["Opened", "Told", "open_session", "quantized_file", "what_it_tells"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,25 @@ def open_session(spec: TrialSpec, batch: int) -> Opened:
     begin = time.monotonic()
     session = engine.load(path, spec.trial.device, spec.trial.precision, batch, options)
     return Opened(session, time.monotonic() - begin, info)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a session says of itself, as the record has it."""
+
+    session: dict[str, Any] | None
+    compile_s: float | None
+
+
+def what_it_tells(session: Session) -> tuple[Told, dict[str, str]]:
+    """How a session runs, and the reasons for what it does not tell."""
+    told = Told(dict(session.settled) or None, session.compile_s)
+    missing = {}
+    if told.compile_s is None:
+        missing["compile_s"] = "the engine does not tell it apart from loading"
+    if told.session is None:
+        missing["session"] = "the engine does not tell how it runs"
+    return told, missing
 
 
 def quantized_file(spec: TrialSpec, table: CalibrationTable, scheme: QdqScheme) -> Path:

@@ -22,7 +22,7 @@ from inferometer.measure import (
 from inferometer.records import Outcome, Sidecar
 from inferometer.store import arrays, write_sidecar
 from inferometer.trials.memory import PeakMemory
-from inferometer.trials.session import open_session
+from inferometer.trials.session import open_session, what_it_tells
 from inferometer.trials.spec import TrialSpec
 
 __all__ = ["mac_share", "run_speed"]
@@ -54,11 +54,8 @@ def run_speed(spec: TrialSpec) -> Outcome:
         else:
             where = "throughput trials" if spec.trial.kind == "latency" else "first repeat of this point"
             missing["precision_mac_share"] = f"read back in the {where}"
-        settled, compile_s = dict(session.settled), session.compile_s  # reading back may have added to them
-    if compile_s is None:
-        missing["compile_s"] = "the engine does not tell it apart from loading"
-    if not settled:
-        missing["session"] = "the engine does not tell how it runs"
+        told, untold = what_it_tells(session)  # reading back may have added to it
+    missing |= untold
     throughput = throughput_of(measurement) if spec.trial.kind == "throughput" else None
     if throughput is not None and throughput.ci95 is None:
         missing["throughput.ci95"] = f"{len(throughput.windows)} windows are too few for an interval"
@@ -74,8 +71,8 @@ def run_speed(spec: TrialSpec) -> Outcome:
         latency_s=latency,
         memory=memory,
         load_s=opened.load_s,
-        compile_s=compile_s,
-        session=settled or None,
+        compile_s=told.compile_s,
+        session=told.session,
         calibration=opened.calibration,
         precision_mac_share=share,
         sidecars=tuple(sidecars),

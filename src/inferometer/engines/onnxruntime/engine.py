@@ -21,14 +21,14 @@ from inferometer.engines.onnxruntime.providers import (
     settle_tf32,
 )
 from inferometer.engines.onnxruntime.session import OnnxRuntimeSession
+from inferometer.engines.options import only, whole, word
 from inferometer.environment.cgroup import usable_cores
-from inferometer.errors import EngineError, Unsupported, nearest
+from inferometer.errors import Unsupported, nearest
 from inferometer.records import Precision
 
 __all__ = ["OnnxRuntimeEngine", "OnnxRuntimeSession"]
 
 _OPTIONS = ("threads", "in_flight", "copies", "provider")
-_MAX_THREADS = 4096
 # Providers that compute float16 where the file has it; the others are told to compute in it.
 _BY_TYPES_OF_FILE = ("cuda", "nv-tensorrt-rtx", "webgpu")
 
@@ -67,10 +67,9 @@ class OnnxRuntimeEngine:
             Unsupported: The provider cannot leave transfers out on this device.
             EngineError: An option is not known, or does not take its value.
         """
-        for key in sorted(options.keys() - set(_OPTIONS)):
-            raise EngineError(f"onnxruntime: unknown option {key!r}{nearest(key, _OPTIONS)}")
+        only("onnxruntime", options, _OPTIONS)
         for key in ("threads", "in_flight"):
-            _number(options, key, 1)
+            whole("onnxruntime", options, key)
         _copies(options, provider_of(device, options), device)
 
     def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme:
@@ -106,8 +105,8 @@ class OnnxRuntimeEngine:
             provider=provider,
             device=device,
             precision=precision,
-            threads=_number(options, "threads", usable_cores()),
-            in_flight=_number(options, "in_flight", 1),
+            threads=whole("onnxruntime", options, "threads") or usable_cores(),
+            in_flight=whole("onnxruntime", options, "in_flight") or 1,
             copies=_copies(options, provider, device),
             content=float16_form(model)
             if precision == "fp16" and provider.word in _BY_TYPES_OF_FILE
@@ -123,22 +122,12 @@ def _precisions(device: str, options: Mapping[str, Any]) -> dict[Precision, str 
         return dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "int8"), str(error))
 
 
-def _number(options: Mapping[str, Any], name: str, default: int) -> int:
-    value = options.get(name) or default
-    if not isinstance(value, int) or not 1 <= value <= _MAX_THREADS:
-        raise EngineError(f"onnxruntime: {name}: wants a whole number from 1 to {_MAX_THREADS}: {value!r}")
-    return value
-
-
 def _copies(options: Mapping[str, Any], provider: Provider, device: str) -> bool:
     """Whether transfers count."""
-    value = options.get("copies") or "included"
-    if value not in ("included", "excluded"):
-        known = nearest(str(value), ("included", "excluded"))
-        raise EngineError(f"onnxruntime: copies: {value!r} is not known{known}")
+    value = word("onnxruntime", options, "copies", ("included", "excluded"))
     if value == "excluded" and device != "cpu" and not device.startswith("cuda"):
         raise Unsupported(
             f"onnxruntime: copies cannot be left out on {device} by the provider {provider.word}: "
             f"say copies: included"
         )
-    return bool(value == "included")
+    return value != "excluded"

@@ -5,12 +5,13 @@ Nothing here imports OpenVINO: its core and its compiled model are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from inferometer.engines.openvino.devices import FLOATS, int8_float, is_cpu, properties
+from inferometer.engines.options import only, whole, word
 from inferometer.environment.cgroup import usable_cores
-from inferometer.errors import EngineError, Unsupported, nearest
+from inferometer.errors import Unsupported
 from inferometer.records import Precision
 
 __all__ = ["config_of", "float_option", "settled"]
@@ -18,7 +19,6 @@ __all__ = ["config_of", "float_option", "settled"]
 _OPTIONS = ("threads", "hint", "in_flight", "streams", "float", "copies")
 _WAYS = ("throughput", "latency")
 _COPIES = ("included", "excluded")
-_MAX_COUNT = 4096
 # Left alone, OpenVINO computes in bf16 wherever a CPU can, and in f16 on GPUs; so it is said each time.
 _ARITHMETIC: dict[Precision, str] = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 
@@ -53,18 +53,19 @@ def config_of(core: Any, name: str, precision: Precision, options: Mapping[str, 
         EngineError: An option, or its value, is not known.
         Unsupported: The device has nothing of what an option asks for.
     """
-    for key in sorted(options.keys() - set(_OPTIONS)):
-        raise EngineError(f"openvino: unknown option {key!r}{nearest(key, _OPTIONS)}")
-    if _choice(options, "copies", _COPIES) == "excluded" and not is_cpu(name):
+    only("openvino", options, _OPTIONS)
+    if word("openvino", options, "copies", _COPIES) == "excluded" and not is_cpu(name):
         raise Unsupported(
             f"openvino on {name}: a call spans its transfers, they are not told apart: leave copies included"
         )
     known = properties(core, name)
-    threads, in_flight, streams = (_count(options, key) for key in ("threads", "in_flight", "streams"))
+    threads, in_flight, streams = (
+        whole("openvino", options, key) for key in ("threads", "in_flight", "streams")
+    )
     float_ = int8_float(core, name, float_option(options))
     config: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": _ARITHMETIC.get(precision, float_),
-        "PERFORMANCE_HINT": (_choice(options, "hint", _WAYS) or "throughput").upper(),
+        "PERFORMANCE_HINT": (word("openvino", options, "hint", _WAYS) or "throughput").upper(),
         "INFERENCE_NUM_THREADS": threads or usable_cores(),
     }
     if threads is not None and not is_cpu(name):
@@ -91,7 +92,7 @@ def config_of(core: Any, name: str, precision: Precision, options: Mapping[str, 
 
 def float_option(options: Mapping[str, Any]) -> str | None:
     """The option ``float``, checked."""
-    return _choice(options, "float", FLOATS)
+    return word("openvino", options, "float", FLOATS)
 
 
 def settled(compiled: Any) -> dict[str, Any]:
@@ -109,22 +110,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "get_type_name"):
         return str(value.get_type_name())
     return str(getattr(value, "name", value))
-
-
-def _choice(options: Mapping[str, Any], key: str, known: Collection[str]) -> str | None:
-    value = options.get(key)
-    if value is None:
-        return None
-    if value not in tuple(known):
-        raise EngineError(f"openvino: {key}: {value!r} is not known{nearest(str(value), known)}")
-    return str(value)
-
-
-def _count(options: Mapping[str, Any], key: str) -> int | None:
-    """A whole number among the options; None when absent."""
-    value = options.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_COUNT:
-        raise EngineError(f"openvino: {key}: wants a whole number from 1 to {_MAX_COUNT}: {value!r}")
-    return value

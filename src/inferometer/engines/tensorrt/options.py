@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
+from inferometer.engines.options import only, whole, word
 from inferometer.engines.tensorrt.types import Half
-from inferometer.errors import EngineError, nearest
+from inferometer.errors import EngineError
 from inferometer.records import Precision
 
 __all__ = ["Asked"]
@@ -16,7 +18,6 @@ _OPTIONS = (
     "threads", "in_flight", "copies", "cache", "optimization_level", "workspace_mib", "cuda_graph", "float",
 )  # fmt: skip
 _FLOATS = ("fp32", "fp16", "bf16")
-_MOST = 4096  # threads, or requests in flight
 _IN_FLIGHT = 2  # one request's transfers beside the other's computing
 
 # Source: IBuilderConfig's own default.
@@ -43,21 +44,8 @@ class Asked:
         Raises:
             EngineError: One is unknown, or of a value that it does not take.
         """
-        for key in sorted(options.keys() - set(_OPTIONS)):
-            raise EngineError(f"{engine}: unknown option {key!r}{nearest(key, _OPTIONS)}")
-
-        def number(key: str, least: int, most: int) -> int | None:
-            value = options.get(key)
-            if value is not None and (type(value) is not int or not least <= value <= most):
-                raise EngineError(f"{engine}: {key}: wants a whole number from {least} to {most}: {value!r}")
-            return value
-
-        def word(key: str, known: tuple[str, ...]) -> str:
-            value = options.get(key) or known[0]
-            if value not in known:
-                raise EngineError(f"{engine}: {key}: {value!r} is not known{nearest(str(value), known)}")
-            return str(value)
-
+        only(engine, options, _OPTIONS)
+        number, choice = partial(whole, engine, options), partial(word, engine, options)
         level = number("optimization_level", 0, 5)
         cache, graph = options.get("cache"), options.get("cuda_graph", True)
         if cache is not None and (not isinstance(cache, str) or not cache):
@@ -65,9 +53,10 @@ class Asked:
         if not isinstance(graph, bool):
             raise EngineError(f"{engine}: cuda_graph: wants true or false: {graph!r}")
         return cls(
-            number("threads", 1, _MOST), number("in_flight", 1, _MOST) or _IN_FLIGHT,
-            word("copies", ("included", "excluded")) == "included", cache, _LEVEL if level is None else level,
-            number("workspace_mib", 1, 1 << 30), graph, word("float", _FLOATS),
+            number("threads"), number("in_flight") or _IN_FLIGHT,
+            choice("copies", ("included", "excluded")) != "excluded", cache,
+            _LEVEL if level is None else level,
+            number("workspace_mib", 1, 1 << 30), graph, choice("float", _FLOATS) or "fp32",
         )  # fmt: skip
 
     def half(self, engine: str, precision: Precision) -> Half | None:

@@ -15,11 +15,12 @@ import torch
 
 from inferometer.contracts import Device, QdqScheme, Session, Variant
 from inferometer.engines import schemes
+from inferometer.engines.options import only, whole, word
 from inferometer.engines.torch.cpu import CpuSession
 from inferometer.engines.torch.cuda import CudaSession
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.cpu import cpu_facts
-from inferometer.errors import EngineError, Unsupported, nearest
+from inferometer.errors import Unsupported, nearest
 from inferometer.records import Precision
 
 __all__ = ["TorchEngine"]
@@ -27,7 +28,6 @@ __all__ = ["TorchEngine"]
 _OPTIONS = ("threads", "in_flight", "copies", "mode")
 _MODES = {"cpu": ("eager", "compile"), "cuda": ("auto", "eager", "compile")}
 _COPIES = ("included", "excluded")
-_MAX_THREADS = 4096
 
 _NO_INT8 = (
     "this version has no int8 kernels for it, and writes the file for them (inferometer calibrate "
@@ -118,31 +118,11 @@ class _Asked:
 
     @classmethod
     def of(cls, device: str, options: Mapping[str, Any]) -> _Asked:
-        for key in sorted(options.keys() - set(_OPTIONS)):
-            raise EngineError(f"torch: unknown option {key!r}{nearest(key, _OPTIONS)}")
+        only("torch", options, _OPTIONS)
+        modes = _MODES["cuda" if device.startswith("cuda") else "cpu"]
         return cls(
-            _count(options, "threads"),
-            _count(options, "in_flight"),
-            _choice(options, "copies", _COPIES) == "included",
-            _choice(options, "mode", _MODES["cuda" if device.startswith("cuda") else "cpu"]),
+            whole("torch", options, "threads"),
+            whole("torch", options, "in_flight"),
+            word("torch", options, "copies", _COPIES) != "excluded",
+            word("torch", options, "mode", modes) or modes[0],
         )
-
-
-def _choice(options: Mapping[str, Any], key: str, known: tuple[str, ...]) -> str:
-    """A word among the options; the first of those known when absent."""
-    value = options.get(key)
-    if value is None:
-        return known[0]
-    if value not in known:
-        raise EngineError(f"torch: {key}: {value!r} is not known here{nearest(str(value), known)}")
-    return str(value)
-
-
-def _count(options: Mapping[str, Any], key: str) -> int | None:
-    """A whole number among the options; None when absent."""
-    value = options.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_THREADS:
-        raise EngineError(f"torch: {key}: wants a whole number from 1 to {_MAX_THREADS}: {value!r}")
-    return value
