@@ -148,9 +148,12 @@ def overtaking(one: Explanation) -> str:
     if not wins:
         return f"{own} is ahead of {base} at no measured batch: {known}{by}."
     if wins == list(range(wins[0], len(states))):
-        before, after = states[wins[0] - 1][0], states[wins[0]][0]
-        unsure = f" (no verdict at {before})" if str(before) in still else ""
-        return f"{own} overtakes {base} between batch {before} and {after}{unsure}: {known}{by}."
+        after = states[wins[0]][0]
+        behind = [batch for batch, what in states[: wins[0]] if what == "slower"]
+        none = f"; at batch {joined(still)} there is no verdict" if still else ""
+        if not behind:
+            return f"{own} is ahead of {base} from batch {after} on{none}: {known}."
+        return f"{own} overtakes {base} between batch {behind[-1]} and {after}{none}: {known}{by}."
     ahead = joined([str(states[at][0]) for at in wins])
     others = joined([str(batch) for batch, what in states if what != "faster"])
     return f"{own} is ahead of {base} at batch {ahead}, not at {others}: {known}{by}."

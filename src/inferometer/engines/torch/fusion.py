@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from inferometer.engines.torch.graph import Program, Step
 from inferometer.engines.torch.network import Network
 from inferometer.engines.torch.node import ConvForm, Operation
 
 __all__ = ["fused", "keeping_the_faster"]
-
-Tensor = torch.Tensor
 
 
 def fused(program: Program) -> Program:

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from inferometer.engines.torch.node import TORCH_DTYPES, Node, Operation, Unmapped, operator
 
 __all__: list[str] = []
-
-Tensor = torch.Tensor
 
 
 def _simple(names: dict[str, Callable[[Tensor], Tensor]], *, floats: bool = True) -> None:

@@ -20,8 +20,6 @@ from inferometer.engines.torch.node import Node, Operation, Unmapped, operator
 
 __all__: list[str] = []
 
-Tensor = torch.Tensor
-
 
 @operator("Flatten", attributes=("axis",))
 def _flatten(node: Node) -> Operation:

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from inferometer.engines.torch.node import ConvForm, Node, Operation, Unmapped, operator
 
 __all__: list[str] = []
 
-Tensor = torch.Tensor
 _CONV: dict[int, Any] = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED: dict[int, Any] = {
     1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d,
