@@ -70,7 +70,7 @@ class Segment:
     def edges(self, in_flight: int) -> Stamps:
         """Times between which whole calls were completed at full depth.
 
-        The first edge is when every request had been done once, the last one before the pipeline
+        The first edge is when as many calls were done as there are requests, the last one before the pipeline
         drained; with one request in flight that is the first submission and the last completion. Between them
         lie whole rounds of ``in_flight`` calls: requests that are done all at once, again and again, would
         otherwise have one burst begun and not ended in the count: a rate too low by up to half a round.
@@ -158,16 +158,21 @@ def _by_threads(session: Session, slots: int, seconds: float, min_calls: int, ma
     deadline = clock() + int(seconds * 1e9)
 
     def drive(slot: int) -> tuple[list[int], list[int]]:
+        nonlocal deadline, min_calls
         submitted: list[int] = []
         completed: list[int] = []
         now, number = 0, next(numbers)
-        while number <= slots or (number <= max_calls and (now < deadline or number <= min_calls)):
-            submitted.append(clock())
-            submit(slot)
-            wait(slot)
-            now = clock()
-            completed.append(now)
-            number = next(numbers)
+        try:
+            while number <= slots or (number <= max_calls and (now < deadline or number <= min_calls)):
+                submitted.append(clock())
+                submit(slot)
+                wait(slot)
+                now = clock()
+                completed.append(now)
+                number = next(numbers)
+        except BaseException:
+            deadline = min_calls = 0  # the others need not go on
+            raise
         return submitted, completed
 
     with ThreadPoolExecutor(slots - 1, "inferometer-slot") as pool:

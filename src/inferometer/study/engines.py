@@ -149,7 +149,7 @@ def _asked(question: Callable[[], T]) -> tuple[T | None, str | None]:
         return question(), None
     except InferometerError as error:
         why = str(error)
-    except Exception as error:  # noqa: BLE001 (a plug-in of anyone's may raise anything: it is told as its fault)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (a plug-in of anyone's may raise anything)
         why = f"the plug-in is broken: {type(error).__name__}: {error}"
     return None, " ".join(why.split()).rstrip(" :")
 

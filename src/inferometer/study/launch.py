@@ -86,6 +86,8 @@ def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Generator[Finished,
         finally:
             _end(worker)
             (folder / "worker.json").unlink(missing_ok=True)
+            for left in folder.glob("loadgen-*"):  # of a worker that died
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def end_leftovers(folder: Path) -> None:

@@ -64,6 +64,11 @@ class Strange(NullEngine):
         return ["cpu"]
 
 
+class Leaving(NullEngine):
+    def devices(self):
+        raise SystemExit(3)
+
+
 class Silent(NullEngine):
     def variants(self):
         return None
@@ -88,6 +93,7 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             odd_old = odd_engines:Old
             odd_raising = odd_engines:Raising
             odd_silent = odd_engines:Silent
+            odd_leaving = odd_engines:Leaving
             odd_strange = odd_engines:Strange
             odd_torn = torn_engines:Engine
             odd_varied = odd_engines:Varied
@@ -129,6 +135,7 @@ def test_every_declared_engine_is_told_of_whatever_is_broken(monkeypatch: pytest
         ("odd_raising", "the plug-in is broken: RuntimeError: the driver is too old"),
         ("odd_torn", "the plug-in is broken: SyntaxError: "),
         ("odd_misnamed", "the plug-in is broken: AttributeError: "),
+        ("odd_leaving", "the plug-in is broken: SystemExit: 3"),
         ("odd_strange", "the plug-in is broken: AttributeError: 'str' object has no attribute 'name'"),
     ],
 )

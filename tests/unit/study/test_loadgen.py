@@ -19,6 +19,7 @@ from inferometer.study.plan import Planned, plan_trials
 from inferometer.study.resolve import resolve
 from inferometer.study.run import run_study
 from inferometer.trials.loadgen import ask
+from inferometer.trials.spec import TrialSpec
 from tests.unit.cli.command import inferometer
 from tests.unit.study.watcher import Remembering
 
@@ -220,3 +221,22 @@ def test_a_missing_loadgen_is_told_before_anything_runs(
     assert ended.code == 5
     assert "mlperf" in ended.err
     assert not (tmp_path / "out" / "records.jsonl").exists()
+
+
+def test_what_a_worker_that_died_left_of_its_logs_is_cleared(mini: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "work").mkdir(parents=True)
+    run_study(study(mini, None, kinds=["throughput"], batches=[4]), out, Leaving(out / "work" / "loadgen-x"))
+    assert not (out / "work" / "loadgen-x").exists()
+
+
+class Leaving(Remembering):
+    """Makes a folder while a trial runs, as a worker does that LoadGen drives."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def started(self, spec: TrialSpec) -> None:
+        super().started(spec)
+        self._folder.mkdir()
