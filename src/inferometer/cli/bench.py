@@ -12,6 +12,7 @@ from inferometer.cli.console import note, print_findings, print_json, print_tabl
 from inferometer.cli.options import (
     PREPROCESS_HELP,
     DecodeOption,
+    EngineOption,
     InputOption,
     InputShapeOption,
     JsonOption,
@@ -21,6 +22,7 @@ from inferometer.cli.options import (
     batches_of,
     exit_code_of,
     inputs_of,
+    options_of,
     precisions_of,
 )
 from inferometer.cli.outcome import run_with_progress, summary_of
@@ -46,8 +48,9 @@ def command(
     ],
     engine: Annotated[str, typer.Option("--engine")] = "onnxruntime",
     device: Annotated[str | None, typer.Option("--device", help="Default: the engine's first.")] = None,
+    option: EngineOption = None,
     precision: Annotated[
-        str, typer.Option("--precision", help="Of fp32, int8; several with commas.")
+        str, typer.Option("--precision", help="Of fp32, tf32, fp16, bf16, int8; several with commas.")
     ] = "fp32",
     batch: Annotated[str, typer.Option("--batch", help="Such as 1,8,32.")] = "1,8",
     seconds: Annotated[
@@ -97,7 +100,7 @@ def command(
                     "inputs": inputs_of(inputs, input_shapes),
                 }
             ],
-            "engines": [EngineEntry(engine=engine, device=device)],
+            "engines": [EngineEntry(engine=engine, device=device, options=options_of(option))],
             "precisions": precisions_of(precision),
             "batches": batches_of(batch),
             "repeats": repeats,

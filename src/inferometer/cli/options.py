@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
+import yaml
 
 from inferometer import errors
+from inferometer.config import Option
 from inferometer.data.preprocess import PRESETS
 from inferometer.errors import ConfigError, InferometerError, nearest
 from inferometer.records import Precision, Record
@@ -19,6 +21,7 @@ __all__ = [
     "LABELS_HELP",
     "PREPROCESS_HELP",
     "DecodeOption",
+    "EngineOption",
     "InputOption",
     "InputShapeOption",
     "JsonOption",
@@ -30,6 +33,7 @@ __all__ = [
     "exit_code_of",
     "fraction_of",
     "inputs_of",
+    "options_of",
     "precisions_of",
     "raise_failure",
     "refuse_overwriting",
@@ -57,6 +61,12 @@ LabelsOption = Annotated[Path | None, typer.Option("--labels", help=LABELS_HELP)
 LabelOffsetOption = Annotated[
     int | None,
     typer.Option("--label-offset", help="Added to labels: 1 if the model's class 0 is the background."),
+]
+EngineOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="KEY=VALUE", help="Of the engine: provider=openvino, ... Repeatable."
+    ),
 ]
 InputOption = Annotated[
     list[str] | None,
@@ -108,6 +118,26 @@ def _shape(text: str, where: str) -> tuple[int, ...]:
     if not all(side.isdecimal() and int(side) > 0 for side in sides):
         raise ConfigError(f"{where}: wants whole numbers from 1, such as 3x224x224")
     return tuple(int(side) for side in sides)
+
+
+def options_of(texts: Sequence[str] | None) -> dict[str, Option]:
+    """``provider=openvino``, ``streams=2`` as an engine's options; values as YAML has them.
+
+    Raises:
+        ConfigError: One is no such pair, or its value is no text, number or truth.
+    """
+    found: dict[str, Option] = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise ConfigError(f"--option: {text!r} is no option: write for example provider=openvino")
+        try:
+            found[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            found[key] = value
+        if not isinstance(found[key], str | int | float | bool | None):
+            raise ConfigError(f"--option: {key}: {value!r} is no text, number, true or false")
+    return found
 
 
 def precisions_of(text: str) -> tuple[Precision, ...]:

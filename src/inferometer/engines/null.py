@@ -25,7 +25,7 @@ from inferometer.contracts import (
     TensorInfo,
     Variant,
 )
-from inferometer.engines.options import only
+from inferometer.engines.options import only, whole, word
 from inferometer.errors import ModelError, Unsupported, nearest
 from inferometer.models.inspection import describe
 from inferometer.models.shapes import batch_position
@@ -56,6 +56,9 @@ class NullEngine:
     def check(self, device: str, options: Mapping[str, Any]) -> None:
         """Only the options of all engines are known."""
         only("null", options, ("threads", "in_flight", "copies"))
+        for key in ("threads", "in_flight"):
+            whole("null", options, key)
+        word("null", options, "copies", ("included", "excluded"))
 
     def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme | None:
         """None: it takes the float model as it is."""

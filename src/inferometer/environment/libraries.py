@@ -25,7 +25,12 @@ _ALWAYS = (
 _ALTERNATIVES = {
     "onnxruntime": ("onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml", "onnxruntime-rocm"),
     "tensorrt": ("tensorrt-cu12", "tensorrt-cu13"),
-    "tensorrt-rtx": ("tensorrt-rtx-cu12", "tensorrt-rtx-cu13"),
+    "tensorrt-rtx": (
+        "tensorrt-rtx-cu12",
+        "tensorrt-rtx-cu13",
+        "tensorrt-rtx-cu12-bindings",
+        "tensorrt-rtx-cu13-bindings",
+    ),
 }
 
 

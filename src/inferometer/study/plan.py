@@ -213,9 +213,8 @@ def _with_table(
     precision = spec.trial.precision
     reason = _refusal(entry, precision)
     if reason is not None:
-        return Planned(
-            spec, ("unsupported", f"{entry.name} on {entry.device} cannot run {precision}: {reason}")
-        )
+        cannot = f"{entry.name} on {entry.device} cannot run {precision}: {reason}"
+        return Planned(spec, ("unsupported", entry.absent or cannot))
     if model.quantized and precision != "int8":
         return Planned(
             spec, ("unsupported", f"the model file is already quantized: it has no {precision} form")
@@ -305,6 +304,8 @@ def _on_synthetic(calibration: CalibrationTask | None) -> bool:
 
 
 def _refusal(entry: ResolvedEngine, precision: Precision) -> str | None:
+    if entry.absent is not None:
+        return entry.absent
     return entry.engine.precisions(entry.device, entry.options)[precision]
 
 

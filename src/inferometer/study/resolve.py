@@ -13,7 +13,7 @@ from inferometer.config import AccuracySection, EngineEntry, Study
 from inferometer.contracts import Engine
 from inferometer.data.imageset import ImageSet, check_labels, open_set
 from inferometer.environment.cgroup import usable_cores
-from inferometer.errors import ConfigError, EngineError, Unsupported, nearest
+from inferometer.errors import ConfigError, EngineError, Unsupported
 from inferometer.study.model import ResolvedModel, resolve_model
 from inferometer.trials.loadgen import loadgen_library
 
@@ -25,6 +25,7 @@ class ResolvedEngine:
     """One engine on one device with its options, the number of threads among them.
 
     ``version`` is the engine's, followed by that of what the options choose, if it has one of its own.
+    ``absent`` says why the device is not there: its trials are then not supported.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ResolvedEngine:
     device: str
     options: Mapping[str, Any]
     version: str
+    absent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ def resolve(study: Study, folder: Path) -> Resolved:
     if study.loadgen is not None:
         loadgen_library()  # told now, not trial by trial
     engines = tuple(_engine(entry, study.threads) for entry in study.engines)
+    if all(entry.absent for entry in engines):  # else the others run: the same study serves several machines
+        raise EngineError("; ".join(dict.fromkeys(str(entry.absent) for entry in engines)))
     models = tuple(resolve_model(entry, study, folder) for entry in study.models)
     _distinct(models)
     sections = [one for model in models for one in (model.calibration, model.accuracy) if one is not None]
@@ -74,18 +78,27 @@ def resolve(study: Study, folder: Path) -> Resolved:
 def _engine(entry: EngineEntry, threads: int | None) -> ResolvedEngine:
     engine = registry.engine(entry.engine)
     devices = [device.name for device in engine.devices()]
-    if not devices:
-        refused = engine.precisions(entry.device or "", entry.options).get("fp32")
-        raise EngineError(f"{entry.engine}: {refused or 'finds no device on this machine'}")
-    device = entry.device or devices[0]
+    device = entry.device or (devices[0] if devices else "none")
     if device == "cuda":  # all CUDA devices; one rank takes the first
         device = next((name for name in devices if name.startswith("cuda:")), device)
+    absent = None
     if device not in devices:
-        raise EngineError(f"{entry.engine}: there is no device {device!r}{nearest(device, devices)}")
+        absent = _why_absent(entry, engine, device, devices)
     options = {"threads": threads or usable_cores(), **entry.options}
     with contextlib.suppress(Unsupported):  # of this device: the trials say so
         engine.check(device, options)
-    return ResolvedEngine(entry.engine, engine, device, options, _version(engine, options))
+    return ResolvedEngine(entry.engine, engine, device, options, _version(engine, options), absent)
+
+
+def _why_absent(entry: EngineEntry, engine: Engine, device: str, devices: list[str]) -> str:
+    """In the engine's words, if it has any."""
+    why = None
+    with contextlib.suppress(Unsupported):
+        why = engine.precisions(entry.device or "", entry.options).get("fp32")
+    if not devices:
+        return f"{entry.engine}: {why or 'finds no device on this machine'}"
+    there = f"there is no device {device!r}; known are {', '.join(devices)}"
+    return f"{entry.engine}: {there}" + (f" ({why})" if why else "")
 
 
 def _version(engine: Engine, options: Mapping[str, Any]) -> str:

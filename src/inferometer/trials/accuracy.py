@@ -18,7 +18,6 @@ from inferometer.errors import DataError
 from inferometer.records import Accuracy, Outcome, Sidecar
 from inferometer.store import arrays, write_sidecar
 from inferometer.trials.images import image_input_of, padded
-from inferometer.trials.memory import PeakMemory
 from inferometer.trials.scoring import Scorer, scorer_of
 from inferometer.trials.session import open_session
 from inferometer.trials.spec import TrialSpec
@@ -35,7 +34,6 @@ def run_accuracy(spec: TrialSpec, progress: Progress) -> Outcome:
     assert batch is not None, "planning gives every accuracy trial a batch"
     images = open_set(task.data, task.labels)
     check_unchanged(images, task.listing_sha256)
-    peak = PeakMemory()
     opened = open_session(spec, batch)
     excluded = frozenset(task.exclude)
     kept = _Kept()
@@ -68,7 +66,7 @@ def run_accuracy(spec: TrialSpec, progress: Progress) -> Outcome:
         raise DataError(
             f"{task.data}: all {kept.excluded} images served the calibration: none is left to score"
         )
-    memory, missing = peak.taken(spec.trial.device, on_device)
+    memory, missing = opened.peak.taken(spec.trial.device, on_device)
     return Outcome(
         status="ok",
         memory=memory,

@@ -24,7 +24,6 @@ from inferometer.measure import warm_up
 from inferometer.records import LoadGenResult, Outcome, Sidecar
 from inferometer.store import write_sidecar
 from inferometer.trials.loadgen_log import read_log
-from inferometer.trials.memory import PeakMemory
 from inferometer.trials.session import open_session, what_it_tells
 from inferometer.trials.spec import TrialSpec
 
@@ -51,14 +50,13 @@ def run_loadgen(spec: TrialSpec) -> Outcome:
     assert batch is not None, "planning gives every LoadGen trial a batch"
     assert section is not None, "planning gives every LoadGen trial its scenario"
     loadgen_library()
-    peak = PeakMemory()
     opened = open_session(spec, batch)
     with opened.session as session:
         feeds = synthetic_feeds(session.inputs, spec.seed, ranges=spec.ranges)
         for slot in range(session.in_flight):
             session.prepare(slot, feeds)
         rate = _warm_rate(session, section.scenario, spec.measure.warmup_max_s)
-        memory, missing = peak.taken(spec.trial.device, session.device_peak_bytes())
+        memory, missing = opened.peak.taken(spec.trial.device, session.device_peak_bytes())
         with tempfile.TemporaryDirectory(prefix="loadgen-", dir=Path(spec.folder) / "work") as folder:
             found = ask(session, batch, section.scenario, spec.measure.max_s, rate, Path(folder))
             sidecars = tuple(_kept(spec, Path(folder) / name) for name in LOGS)

@@ -9,6 +9,7 @@ from typing import Any
 
 from inferometer import __version__, registry
 from inferometer.contracts import Engine, QdqScheme, Session
+from inferometer.environment.process import release_memory
 from inferometer.errors import CalibrationError
 from inferometer.models.files import load as load_model
 from inferometer.models.files import save
@@ -16,6 +17,7 @@ from inferometer.quantize.graph import prepare
 from inferometer.quantize.insert import calibration_of, insert_qdq
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import CalibrationInfo
+from inferometer.trials.memory import PeakMemory
 from inferometer.trials.spec import TrialSpec
 
 __all__ = ["Opened", "Told", "open_session", "quantized_file", "what_it_tells"]
@@ -23,17 +25,18 @@ __all__ = ["Opened", "Told", "open_session", "quantized_file", "what_it_tells"]
 
 @dataclass(frozen=True)
 class Opened:
-    """A loaded session, the seconds its loading took, and where its ranges came from."""
+    """A loaded session, the seconds its loading took, where its ranges came from, and its memory since."""
 
     session: Session
     load_s: float
     calibration: CalibrationInfo | None
+    peak: PeakMemory
 
 
 def open_session(spec: TrialSpec, batch: int) -> Opened:
     """Load the trial's model on its engine; those not about throughput run one request at a time, and say so.
 
-    Building the QDQ file is not part of ``load_s``: it happens once per study.
+    Building the QDQ file is part of neither ``load_s`` nor the peak of memory: it happens once per study.
     """
     engine = registry.engine(spec.trial.engine)
     path, info = _model_file(spec, engine)
@@ -42,9 +45,10 @@ def open_session(spec: TrialSpec, batch: int) -> Opened:
         options["in_flight"] = 1
     if spec.trial.copies == "excluded":
         options["copies"] = "excluded"
-    begin = time.monotonic()
+    release_memory()
+    peak, begin = PeakMemory(), time.monotonic()
     session = engine.load(path, spec.trial.device, spec.trial.precision, batch, options)
-    return Opened(session, time.monotonic() - begin, info)
+    return Opened(session, time.monotonic() - begin, info, peak)
 
 
 @dataclass(frozen=True)

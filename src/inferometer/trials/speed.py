@@ -21,7 +21,6 @@ from inferometer.measure import (
 )
 from inferometer.records import Outcome, Sidecar
 from inferometer.store import arrays, write_sidecar
-from inferometer.trials.memory import PeakMemory
 from inferometer.trials.session import open_session, what_it_tells
 from inferometer.trials.spec import TrialSpec
 
@@ -32,7 +31,6 @@ def run_speed(spec: TrialSpec) -> Outcome:
     """Measure one point; ``spec.trial.kind`` says whether throughput or latency."""
     batch = spec.trial.batch
     assert batch is not None, "planning gives every speed trial a batch"
-    peak = PeakMemory()
     opened = open_session(spec, batch)
     with opened.session as session:
         feeds = synthetic_feeds(session.inputs, spec.seed, ranges=spec.ranges)
@@ -42,7 +40,7 @@ def run_speed(spec: TrialSpec) -> Outcome:
             measurement = measure_latency(session, batch, spec.measure)
         else:
             measurement = measure_throughput(session, batch, spec.measure)
-        memory, missing = peak.taken(spec.trial.device, session.device_peak_bytes())
+        memory, missing = opened.peak.taken(spec.trial.device, session.device_peak_bytes())
         sidecars = [_stamps(spec, measurement)]
         share = None
         if spec.detail != "none":

@@ -304,3 +304,25 @@ def test_a_fixed_batch_that_cannot_be_freed_is_a_result(run: Run, tmp_path: Path
     assert ended.code == 0, ended.err
     statuses = {record["trial"]["batch"]: record["status"] for record in ended.document["records"]}
     assert statuses == {1: "ok", 2: "ok"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("provider=openvin", "provider: 'openvin' is not known; did you mean 'openvino'?"),
+        ("provider=0", "provider: 0 is not known"),
+        ("in_flight=0", "in_flight: wants a whole number from 1 to 4096: 0"),
+        ("in_flight=true", "in_flight: wants a whole number from 1 to 4096: True"),
+        ("copies=some", "copies: 'some' is not known"),
+        ("thread=2", "unknown option 'thread'; did you mean 'threads'?"),
+    ],
+)
+def test_an_engines_wrong_options_are_refused_before_any_trial(
+    mini: Path, tmp_path: Path, given: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    done = inferometer(capsys, "bench", mini, "--option", given, "--out", out)
+    assert done.code == 5, done.err
+    assert done.err.strip().startswith("inferometer: onnxruntime: ")
+    assert message in done.err
+    assert not (out / "records.jsonl").exists()

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from inferometer.config import Study, parse
-from inferometer.errors import ConfigError
+from inferometer.errors import ConfigError, EngineError
 from inferometer.study.plan import Planned, plan_calibrations, plan_trials
 from inferometer.study.resolve import resolve
 from tests.contract.engines import classifier
@@ -189,3 +189,21 @@ def test_each_float_model_is_calibrated_once_for_all_engines(mini: Path, other: 
     assert calibration.spec.trial.input == "synthetic"
     only_null = content | {"engines": ["null"]}
     assert plan_calibrations(resolve(parse(Study, only_null, "test"), tmp_path)) == []
+
+
+def test_a_device_that_is_not_here_leaves_the_other_engines_of_a_study(mini: Path, tmp_path: Path) -> None:
+    engines = [{"engine": "null", "device": "cuda"}, "null"]
+    content = {
+        "models": [str(mini)],
+        "engines": engines,
+        "batches": [4],
+        "kinds": ["throughput"],
+        "repeats": 1,
+    }
+    found = plan_trials(resolve(parse(Study, content, "test"), tmp_path), {})
+    assert sorted((one.spec.trial.device, one.refused) for one in found) == [
+        ("cpu", None),
+        ("cuda", ("unsupported", "null: there is no device 'cuda'; known are cpu")),
+    ]
+    with pytest.raises(EngineError, match=r"^null: there is no device 'cuda'; known are cpu$"):
+        resolve(parse(Study, content | {"engines": engines[:1]}, "test"), tmp_path)

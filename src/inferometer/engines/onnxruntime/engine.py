@@ -85,10 +85,10 @@ class OnnxRuntimeEngine:
     ) -> Session:
         """Load a model.
 
-        The option ``threads`` is the number of threads in all; ``in_flight`` requests (1 if absent) share
-        them, each computed by the thread that submits it. ``provider`` is described above. Nodes that the
-        provider does not take run on the CPU, and the session's ``settled`` counts and names them; a model of
-        which it takes none is refused.
+        The option ``threads`` is the number of threads in all; ``in_flight`` requests (1 if absent, and no
+        more than threads) share them, each computed by the thread that submits it. ``provider`` is described
+        above. Nodes that the provider does not take run on the CPU, and the session's ``settled`` counts and
+        names them; a model of which it takes none is refused.
         """
         self.check(device, options)
         provider = provider_of(device, options)
@@ -100,13 +100,14 @@ class OnnxRuntimeEngine:
         if reason is not None:
             raise Unsupported(f"onnxruntime on {device} cannot run {precision}: {reason}")
         settle_tf32(provider, precision)
+        threads = whole("onnxruntime", options, "threads") or usable_cores()
         opening = Opening(
             model=model,
             provider=provider,
             device=device,
             precision=precision,
-            threads=whole("onnxruntime", options, "threads") or usable_cores(),
-            in_flight=whole("onnxruntime", options, "in_flight") or 1,
+            threads=threads,
+            in_flight=min(whole("onnxruntime", options, "in_flight") or 1, threads),
             copies=_copies(options, provider, device),
             content=float16_form(model)
             if precision == "fp16" and provider.word in _BY_TYPES_OF_FILE

@@ -91,7 +91,9 @@ def provider_of(device: str, options: Mapping[str, Any]) -> Provider:
         EngineError: There is none of that name.
         Unsupported: Its package does not load.
     """
-    word = options.get("provider") or ("cuda" if device.startswith("cuda") else "cpu")
+    word = options.get("provider")
+    if word is None:
+        word = "cuda" if device.startswith("cuda") else "cpu"
     known = {*_BUILT_IN, *_PACKAGES, *plugins()}
     if not isinstance(word, str) or word not in known:
         raise EngineError(f"onnxruntime: provider: {word!r} is not known{nearest(str(word), known)}")

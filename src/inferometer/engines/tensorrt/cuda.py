@@ -21,6 +21,8 @@ __all__ = ["Cuda", "Gpu", "pinned"]
 # Source: the CUDA runtime's enumeration cudaError.
 _NO_MEMORY = 2
 
+_NO_DRIVER = 35  # Source: driver_types.h, cudaErrorInsufficientDriver: also where there is none at all
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -80,6 +82,8 @@ class Cuda:
     def gpus(self) -> tuple[tuple[Gpu, ...], str | None]:
         """The devices, and why there are none."""
         status, count = self.runtime.cudaGetDeviceCount()
+        if int(status) == _NO_DRIVER:
+            return (), "CUDA finds no driver of NVIDIA's, or one that is too old for this library"
         if int(status) != 0:
             return (), f"CUDA shows no GPU: {self.said(status)}"
         if not count:

@@ -120,7 +120,7 @@ class TensorRt:
         reason = self.precisions(device, options)[precision]
         if reason is not None:
             raise Unsupported(f"{self.name} on {device} cannot run {precision}: {reason}")
-        half = asked.half(self.name, precision)
+        half = asked.half(precision)
         cuda = Cuda(self.runtime, str(model))
         cuda.call("cudaSetDevice", gpu.index)
         free = cuda.free_bytes()

@@ -59,13 +59,10 @@ class Asked:
             number("workspace_mib", 1, 1 << 30), graph, choice("float", _FLOATS) or "fp32",
         )  # fmt: skip
 
-    def half(self, engine: str, precision: Precision) -> Half | None:
+    def half(self, precision: Precision) -> Half | None:
         """The type of 16 bits that floats are computed in; None for float32.
 
-        Raises:
-            EngineError: The option ``float`` is given beside another precision than int8.
+        The option ``float`` says nothing of other precisions than int8.
         """
-        if self.floats != "fp32" and precision != "int8":
-            raise EngineError(f"{engine}: float: is for int8 alone; {precision} says what the floats are")
         found = self.floats if precision == "int8" else precision
         return cast(Half, found) if found in ("fp16", "bf16") else None
