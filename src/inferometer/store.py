@@ -17,7 +17,9 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
+import re
 import signal
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +38,7 @@ from inferometer.records import FINAL_STATUSES, SCHEMA_VERSION, Record, Sidecar
 __all__ = [
     "Contents",
     "PerImage",
+    "SidecarMissing",
     "Store",
     "arrays",
     "is_store",
@@ -51,6 +54,11 @@ __all__ = [
 
 RECORDS = "records.jsonl"
 _STUDY = "study.json"
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: JSON lets it pass, UTF-8 has none
+
+
+class SidecarMissing(StoreError):
+    """A file that a record names is not there; the record itself is sound."""
 
 
 @dataclass(frozen=True)
@@ -172,12 +180,16 @@ def read_store(folder: Path) -> Contents:
             continue
         try:
             content = json.loads(line)
+            unsound = _unsound(content)
         except ValueError:
             fragments += 1
             continue
         except RecursionError as error:
             raise StoreError(f"{path}, line {number}: no record: it is nested too deep") from error
         lines.append(_record(content, f"{path}, line {number}"))
+        if unsound is not None:  # in what the schema leaves open
+            found = unsound.lstrip(".").encode("utf-8", "replace").decode()
+            raise StoreError(f"{path}, line {number}: no record of this schema: {found}")
     final: dict[str, Record] = {}
     for record in lines:
         if record.status in FINAL_STATUSES:
@@ -268,14 +280,15 @@ def read_layers(folder: Path, record: Record) -> Any | None:
     None when the record has no such sidecar.
 
     Raises:
-        StoreError: The sidecar is missing, is not the one that was written, or is no JSON.
+        SidecarMissing: The sidecar is not there.
+        StoreError: It cannot be read, is not the one that was written, or is no JSON.
     """
     sidecar = sidecar_of(record, ".layers.json")
     if sidecar is None:
         return None
     try:
-        return json.loads(_content(folder, sidecar))
-    except (ValueError, RecursionError) as error:
+        return _parsed(_content(folder, sidecar))
+    except (ValueError, RecursionError, _NoNumberError) as error:
         raise StoreError(f"{folder / sidecar.path}: no layers: {error}") from error
 
 
@@ -284,11 +297,34 @@ def _content(folder: Path, sidecar: Sidecar) -> bytes:
     path = folder / sidecar.path
     try:
         content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise SidecarMissing(f"{path}: a record names it, but: {error.strerror}") from error
     except OSError as error:
         raise StoreError(f"{path}: a record names it, but: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != sidecar.sha256:
         raise StoreError(f"{path}: its content is not what the record names (SHA-256 differs)")
     return content
+
+
+class _NoNumberError(Exception):
+    """NaN, an infinity, or a number too large for a float, where JSON has a number."""
+
+
+def _parsed(content: bytes) -> Any:
+    """The value of some JSON; Python's own reader lets numbers pass that are none.
+
+    Raises:
+        ValueError: It is no JSON.
+        _NoNumberError: One of its numbers is none.
+    """
+
+    def finite(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value):
+            raise _NoNumberError(f"{text[:40]} is no number")
+        return value
+
+    return json.loads(content, parse_float=finite, parse_constant=finite)
 
 
 @contextlib.contextmanager
@@ -314,6 +350,21 @@ def _record(content: Any, where: str) -> Record:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise StoreError(f"{where}: no record of this schema: {place}: {first['msg'].lower()}") from error
+
+
+def _unsound(value: Any) -> str | None:
+    """Where in a value a number or a text is none, and why; None where all are sound."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ": input should be a finite number"
+    if isinstance(value, str) and _HALF.search(value):
+        return ": input should be a valid string"
+    if not isinstance(value, dict | list):
+        return None
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        found = _unsound(inner) or _unsound(key)
+        if found is not None:
+            return f".{key}{found}"
+    return None
 
 
 def _claim(folder: Path, study: str) -> None:

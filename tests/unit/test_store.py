@@ -208,6 +208,18 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
             read_store(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("NaN", "session.x.1: input should be a finite number"), ("1e999", "session.x.1: input"),
+     ('"\\ud800"', "session.x.1: input should be a valid string")],
+)  # fmt: skip
+def test_what_the_schema_leaves_open_is_sound_too(tmp_path: Path, value: str, text: str) -> None:
+    content = json.loads(record(1).model_dump_json(by_alias=True)) | {"session": {"x": [1, 12345]}}
+    (tmp_path / "records.jsonl").write_text(json.dumps(content).replace("12345", value) + "\n")
+    with pytest.raises(StoreError, match=text):
+        read_store(tmp_path)
+
+
 def test_per_image_outcomes_come_back_and_a_changed_sidecar_is_noticed(tmp_path: Path) -> None:
     hashes = np.arange(64, dtype=np.uint8).reshape(2, 32)
     content = arrays(

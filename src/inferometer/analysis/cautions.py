@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from inferometer.analysis.findings import pair_text
-from inferometer.analysis.marks import MARK, is_marked
+from inferometer.analysis.findings import pair_settings, pair_text, settings_text
+from inferometer.analysis.marks import MARK, is_marked, share_text
 from inferometer.analysis.rows import MachineChange, Setup, Summary
 from inferometer.analysis.speed import timed_calls
 from inferometer.analysis.wording import (
@@ -166,13 +166,15 @@ def _not_at_precision(summary: Summary, records: Sequence[Record]) -> Iterable[s
             if precision != "fp32":
                 unknown[row.mac_share_missing or "the record does not say"].append(name)
         elif is_marked(row.mac_share):
-            where = f"{name} on {row.setup.engine}" if several else name
+            where = (f"{name} on {row.setup.engine}" if several else name) + settings_text(row.setup)
+            if len(summary.machines) > 1:
+                where += f" on machine {row.setup.machine + 1}"
             instead = _instead(precision, [ran[one] for one in row.record_ids])
             little[where, precision].append((row.mac_share, instead))
     for (where, asked), shares in little.items():
         least, instead = min(shares)
         yield (
-            f"{where} was asked to run in {asked.upper()}, but only {percent(least, 0)} of its"
+            f"{where} was asked to run in {asked.upper()}, but only {share_text(least)} of its"
             f" multiply-accumulates did{instead}: its {asked.upper()} figures, marked {MARK}, are not those"
             f" of {asked.upper()} alone."
         )
@@ -186,7 +188,7 @@ def _instead(asked: Precision, ran: Iterable[Mapping[str, float] | None]) -> str
     worst = min(known, key=lambda one: one.get(asked, 0.0), default={})
     others = sorted(((share, name) for name, share in worst.items() if name != asked), reverse=True)
     return (
-        f" ({joined([f'{percent(share, 0)} ran in {name.upper()}' for share, name in others])})"
+        f" ({joined([f'{share_text(share)} ran in {name.upper()}' for share, name in others])})"
         if others
         else ""
     )
@@ -265,14 +267,14 @@ def _left_out(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
     for row in summary.differences:
         if row.metric == "top1" and row.left_out:
             yield (
-                f"{pair_text(summary, row)}: {plural(row.left_out, 'image')} that"
+                f"{pair_text(summary, row)}{pair_settings(row)}: {plural(row.left_out, 'image')} that"
                 " only one of the two has seen are not part of the comparison."
             )
 
 
 def _named(summary: Summary, setup: Setup) -> str:
     batch = f" at batch {setup.batch}" if setup.batch is not None else ""
-    return f"{summary.names[setup.model]} in {setup.precision.upper()}{batch}"
+    return f"{summary.names[setup.model]} in {setup.precision.upper()}{batch}{settings_text(setup)}"
 
 
 def _list(words: Iterable[str]) -> str:

@@ -65,8 +65,8 @@ def differences(
     """The pairs that belong together, each compared on the images that both have seen.
 
     These are two precisions of otherwise one setup, and a float model with a file that was already
-    quantized. Which of several float models that was made from is not known: those with as many
-    multiply-accumulates count, since quantizing leaves these as they are.
+    quantized, under the same options of the same engine. Which of several float models that was made from
+    is not known: those with as many multiply-accumulates count, since quantizing leaves these as they are.
 
     Args:
         rows: Accuracy trials with their setups, in the order wanted: the earlier of a pair is its ``a``, but
@@ -132,8 +132,14 @@ def _belong_together(a: Scored, b: Scored) -> bool:
     if a.setup.model == b.setup.model:
         return a.setup.precision != b.setup.precision and comparable(b.setup, a.setup)
     places = ((one.setup.engine, one.setup.device, one.setup.machine, _classes(one)) for one in (a, b))
-    alike = len(set(places)) == 1 and _may_be_one_network(a.record, b.record)
+    alike = len(set(places)) == 1 and _same_options(a, b) and _may_be_one_network(a.record, b.record)
     return alike and _is_quantized_file(b) and a.setup.precision != "int8"
+
+
+def _same_options(a: Scored, b: Scored) -> bool:
+    """By their records: a setup names only what varies within its own model."""
+    first, second = (one.record.config or {} for one in (a, b))
+    return all(first.get(name) == second.get(name) for name in ("engine_version", "options"))
 
 
 def _is_quantized_file(one: Scored) -> bool:

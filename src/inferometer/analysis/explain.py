@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inferometer.analysis.explain_layers import Layer, PairedLayers, layers_of, paired
@@ -25,15 +25,16 @@ from inferometer.analysis.explain_rows import (
     Single,
 )
 from inferometer.analysis.grouping import PRECISION_ORDER, common_settings, comparable
-from inferometer.analysis.marks import asked_share
+from inferometer.analysis.marks import asked_share, is_marked
 from inferometer.analysis.ratios import BASELINE, speed_ups
 from inferometer.analysis.rows import Setup, SpeedUp, Summary, ThroughputRow
 from inferometer.records import Precision, Record
+from inferometer.store import SidecarMissing, sidecar_of
 
 __all__ = ["Layers", "explain", "parts_of"]
 
 Layers = Callable[[Record], Any | None]
-"""Gives the JSON of a record's layers sidecar; None when it has none."""
+"""Gives the JSON of a record's layers sidecar; None when it has none. May raise `SidecarMissing`."""
 
 
 def explain(
@@ -69,15 +70,14 @@ def explain(
     singles: list[Single] = []
     for rows in groups.values():
         name = summary.names[rows[0].setup.model]
+        machine = _machine_words(summary, rows[0].setup)
         made = [
-            one
+            replace(one, machine=machine)
             for members in reversed(_by_precision(rows).values())  # INT8 first
             if (one := _explained(name, members, rows, gains, source)) is not None
         ]
         found += made
-        if not made:
-            precisions = dict.fromkeys(row.setup.precision for row in rows)
-            singles.append(Single(name, rows[0].setup, tuple(precisions)))
+        singles += _left(Single(name, rows[0].setup, *_precisions(rows), machine=machine), rows, made)
     return tuple(found), tuple(singles)
 
 
@@ -112,6 +112,43 @@ def parts_of(
     return tuple(part(name) for name in PARTS if any(side[name] for side in sides))
 
 
+def _precisions(
+    rows: Sequence[ThroughputRow],
+) -> tuple[tuple[Precision, ...], dict[Precision, tuple[int, ...]]]:
+    """The precisions of some rows, and the batches at which each ran."""
+    batches: dict[Precision, set[int]] = defaultdict(set)
+    for row in rows:
+        batches[row.setup.precision].add(row.setup.batch or 0)
+    return tuple(batches), {precision: tuple(sorted(found)) for precision, found in batches.items()}
+
+
+def _left(whole: Single, rows: Sequence[ThroughputRow], made: Sequence[Explanation]) -> tuple[Single, ...]:
+    """What of a group no explanation holds: all of it, or single precisions."""
+    if not made:
+        return (whole,)
+    held = {(one.own.setup.precision, one.own.setup.variant) for one in made}
+    floats = {one.base.setup.precision for one in made} | {
+        gain.baseline for one in made for gain in one.others
+    }
+    return tuple(
+        replace(
+            whole,
+            setup=members[0].setup,
+            left_out=members[0].setup.precision,
+            batches={**whole.batches, **_precisions(members)[1]},
+        )
+        for key, members in _by_precision(rows).items()
+        if key not in held and members[0].setup.precision not in floats
+    )
+
+
+def _machine_words(summary: Summary, setup: Setup) -> str | None:
+    """Which machine, with the number that tables give it; None where there is but one."""
+    if len(summary.machines) < 2:
+        return None
+    return f"machine {setup.machine + 1} ({summary.machines[setup.machine].title})"
+
+
 def _alone(layer: Layer) -> PartName:
     if layer.multiplies:
         return "unmatched"
@@ -135,22 +172,42 @@ class _Source:
             (self.records[one] for one in row.record_ids if self.records[one].throughput is not None),
             key=lambda record: record.trial.repeat,
         )
+        least = _least_ran(ran)
+        why = "what ran was not kept with its trials"
         for record in ran:
-            content = self.layers(record)
+            try:
+                content = self.layers(record)
+            except SidecarMissing:
+                sidecar = sidecar_of(record, ".layers.json")
+                named = sidecar.path if sidecar else "the file of its layers"
+                why = f"{named} is missing from the study's folder"
+                continue
             if content is not None:
                 profile = layers_of(content, f"layers of trial {record.id}")
-                return _side(row, record, profile, _why_none(content, profile))
-        return _side(row, ran[0], None, "what ran was not kept with its trials")
+                return _side(row, record, least, *_usable(content, profile))
+        return _side(row, ran[0], least, None, why)
 
 
-def _side(row: ThroughputRow, record: Record, profile: tuple[Layer, ...] | None, why: str | None) -> Side:
+def _least_ran(records: Sequence[Record]) -> Mapping[str, float] | None:
+    """What ran in the repeat in which least ran as asked: what rows and their marks go by."""
+    known = [(share, record) for record in records if (share := asked_share(record)) is not None]
+    return min(known, key=lambda one: one[0])[1].precision_mac_share if known else None
+
+
+def _side(
+    row: ThroughputRow,
+    record: Record,
+    ran: Mapping[str, float] | None,
+    profile: tuple[Layer, ...] | None,
+    why: str | None,
+) -> Side:
     rate = record.throughput
     assert rate is not None, "rows with repeats are of records with a rate"
     return Side(
         setup=row.setup,
         rate=statistics.geometric_mean(row.repeats),
-        ran=record.precision_mac_share,
-        mac_share=asked_share(record) if asked_share(record) is not None else row.mac_share,
+        ran=ran,
+        mac_share=row.mac_share,
         record_id=record.id,
         in_flight=rate.in_flight,
         call_s=(row.setup.batch or 1) * rate.in_flight / rate.images_per_s,
@@ -162,12 +219,17 @@ def _side(row: ThroughputRow, record: Record, profile: tuple[Layer, ...] | None,
     )
 
 
-def _why_none(content: Any, profile: tuple[Layer, ...] | None) -> str | None:
-    if profile is not None:
-        return None
-    if content.get("profile") is None:
-        return "layers are timed at the largest batch of a study alone"
-    return "the engine has no profile of its layers"
+def _usable(content: Any, profile: tuple[Layer, ...] | None) -> tuple[tuple[Layer, ...] | None, str | None]:
+    """The profile, or why there is none."""
+    if profile is None:
+        timed_elsewhere = content.get("profile") is None
+        return None, (
+            "layers are timed at the largest batch of a study alone"
+            if timed_elsewhere
+            else "the engine has no profile of its layers"
+        )
+    # A clock too coarse for the layers: nothing can be shared out, and nothing divided by it.
+    return (profile, None) if _sum(profile) > 0 else (None, "its times are all 0")
 
 
 def _explained(
@@ -188,7 +250,7 @@ def _explained(
         there = [rival for rival in rivals if comparable(row.setup, rival.setup)]
         there = [rival for rival in there if (row.setup, rival.setup.precision) in gains]
         if there:
-            points.append((row, sorted(there, key=lambda one: -statistics.geometric_mean(one.repeats))))
+            points.append((row, sorted(there, key=_as_rival)))
     if not points:
         return None
     points.sort(key=lambda point: -(point[0].setup.batch or 0))
@@ -215,6 +277,11 @@ def _explained(
         ),
         source.records[own.record_id],
     )
+
+
+def _as_rival(row: ThroughputRow) -> tuple[bool, float]:
+    """Sort key: those that ran as asked first, then the fastest."""
+    return is_marked(row.mac_share), -statistics.geometric_mean(row.repeats)
 
 
 def _assembled(

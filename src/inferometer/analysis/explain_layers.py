@@ -7,7 +7,6 @@ is paired by operator, MACs and order. What cannot be paired so stays apart: not
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -23,6 +22,8 @@ Role = Literal["compute", "reorder", "quantize"]
 # What runtimes append when they rewrite a node: ONNX Runtime's blocked channels (NchwcTransformer) and fused
 # QDQ groups ("token"), OpenVINO's split of bias and scale from a convolution.
 _SUFFIX = re.compile(r"(_nchwc|_token_\d+|_quant|/WithoutBiases|/DequantizationMultiply)$")
+# What a layer may take; sums and ratios of such times are finite. Source: chosen, far beyond any clock.
+_LEAST_S, _MOST_S = 1e-12, 1e9
 _CONVOLUTION = re.compile(r"conv(?!ert)")
 _PRODUCT = re.compile(r"gemm|matmul|fullyconnected|innerproduct|addmm|(?<!quantize)linear$")
 
@@ -102,7 +103,7 @@ def layers_of(content: Any, where: str) -> tuple[Layer, ...] | None:
             return None
         timed = [_timed(one) for one in profile]
         ran = [_read_back(one) for one in content["executed"]]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise StoreError(f"{where}: no layers of a trial: {type(error).__name__}: {error}") from error
     return _joined(timed, ran)
 
@@ -152,14 +153,16 @@ def _timed(one: Mapping[str, Any]) -> Layer:
     if role not in (None, "compute", "reorder", "quantize"):
         raise ValueError(f"unknown role {role!r}")
     seconds = float(one["seconds"])
-    if not 0 <= seconds < math.inf:
+    if seconds != 0 and not _LEAST_S <= seconds <= _MOST_S:
         raise ValueError(f"{seconds} seconds")
     return Layer(str(one["name"]), str(one["op"]), seconds, role, None, None)
 
 
 def _read_back(one: Mapping[str, Any]) -> _Ran:
-    macs = one["macs"]
-    return _Ran(str(one["name"]), str(one["op"]), str(one["precision"]), None if macs is None else int(macs))
+    macs = None if one["macs"] is None else int(one["macs"])
+    if macs is not None and macs < 0:
+        raise ValueError(f"{macs} multiply-accumulates")
+    return _Ran(str(one["name"]), str(one["op"]), str(one["precision"]), macs)
 
 
 def _joined(timed: Sequence[Layer], ran: Sequence[_Ran]) -> tuple[Layer, ...]:

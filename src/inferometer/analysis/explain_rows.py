@@ -118,6 +118,7 @@ class Explanation:
         environment: Of the trial, as its record has it.
         weight_bits: Of INT8 weights; None when not known or not INT8.
         calibration_source: Where INT8 ranges came from.
+        machine: Which one, in words; None where all records are of one.
     """
 
     name: str
@@ -133,12 +134,30 @@ class Explanation:
     environment: Mapping[str, Any] | None
     weight_bits: int | None
     calibration_source: str | None
+    machine: str | None = None
+
+    @property
+    def setup(self) -> Setup:
+        """That of the precision that is explained."""
+        return self.own.setup
 
 
 @dataclass(frozen=True)
 class Single:
-    """A setup with nothing to compare: only these precisions gave a rate."""
+    """A setup with nothing to compare, or a precision of it that no explanation holds.
+
+    Attributes:
+        name: The model's short name.
+        setup: One of its rows.
+        precisions: Those that gave a rate there.
+        batches: At which batches each did, in rising order.
+        left_out: The precision that no explanation holds, where others of the setup are explained.
+        machine: As in `Explanation`.
+    """
 
     name: str
     setup: Setup
     precisions: tuple[Precision, ...]
+    batches: Mapping[Precision, tuple[int, ...]]
+    left_out: Precision | None = None
+    machine: str | None = None

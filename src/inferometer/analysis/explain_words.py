@@ -9,13 +9,13 @@ from typing import Any
 from inferometer.analysis.explain_layers import Layer
 from inferometer.analysis.explain_rows import LOSES, Explanation, Part, Side, Single
 from inferometer.analysis.findings import judgement
-from inferometer.analysis.marks import is_marked, with_mark
-from inferometer.analysis.rows import Setup
+from inferometer.analysis.marks import is_marked, share_text, with_mark
 from inferometer.analysis.wording import joined, milliseconds, percent, plural, rate, ratio
 from inferometer.records import Precision
 
 __all__ = [
     "Reason",
+    "any_marked",
     "headlines",
     "marked",
     "missing",
@@ -56,29 +56,61 @@ class Reason:
 
 def headlines(one: Explanation) -> tuple[str, ...]:
     """The verdict against what must be beaten, then against other float precisions."""
-    first = f"{place(one.name, one.own.setup)}: {judgement(one.gain)}:"
+    first = f"{place(one)}: {judgement(one.gain)}:"
     lines = [f"{first} {rate(one.own.rate)} images/s against {rate(one.base.rate)}."]
     if one.others:
         own, base = _upper(one.own), _upper(one.base)
-        lines[0] += f" {base} is the fastest float precision there, which {own} must beat."
+        asked = " that ran as asked" if any(is_marked(gain.baseline_mac_share) for gain in one.others) else ""
+        lines[0] += (
+            f" No float precision ran as asked there; {marked(one.base)} gave the highest rate."
+            if is_marked(one.base.mac_share)
+            else f" {base} is the fastest float precision there{asked}, which {own} must beat."
+        )
     lines += [f"Also: {judgement(other)}." for other in one.others]
     return tuple(lines)
 
 
-def place(name: str, setup: Setup) -> str:
-    """``net on engine, cpu`` with the settings that tell it from others."""
-    settings = [f"{key} {value}" for key, value in setup.variant]
-    return f"{name} on {', '.join([setup.engine, setup.device, *settings])}"
+def any_marked(one: Explanation) -> bool:
+    """Whether the mark stands anywhere in it, and so has to be explained."""
+    others = (gain.baseline_mac_share for gain in one.others)
+    return is_marked(one.own.mac_share, one.base.mac_share, *others)
+
+
+def place(one: Explanation | Single) -> str:
+    """``net on engine, cpu`` with the settings and the machine that tell it from others."""
+    setup = one.setup
+    parts = [setup.engine, setup.device, *(f"{key} {value}" for key, value in setup.variant)]
+    return f"{one.name} on {', '.join([*parts, *([one.machine] if one.machine else [])])}"
 
 
 def single_words(one: Single) -> str:
     """Why there is nothing to explain, and how to get it."""
-    ran = joined([precision.upper() for precision in one.precisions])
+    where, ran = place(one), [_at_batches(one, precision) for precision in one.precisions]
+    if one.left_out is not None:
+        rest = joined([_at_batches(one, other) for other in one.precisions if other != one.left_out])
+        return (
+            f"{where}: {_at_batches(one, one.left_out)} ran at no batch that is explained here, so that it is"
+            f" not compared. Measure it at the same batches as {rest}."
+        )
+    if len(ran) > 1 and {"fp32", "int8"} & set(one.precisions):
+        shared = (
+            f"{joined(ran)} share no batch"
+            if len(ran) == 2
+            else f"of {joined(ran)}, none shares a batch with one that it is held against"
+        )
+        return f"{where}: {shared}, so there is nothing to compare. Measure them at the same batches."
     others = "int8" if "fp32" in one.precisions else "fp32"
+    names = joined([precision.upper() for precision in one.precisions])
     return (
-        f"{place(one.name, one.setup)}: only {ran} gave a rate, so there is nothing to compare."
+        f"{where}: only {names} gave a rate, so there is nothing to compare."
         f" Measure it beside {others}, at the same batches."
     )
+
+
+def _at_batches(one: Single, precision: Precision) -> str:
+    batches = one.batches[precision]
+    word = "batch" if len(batches) == 1 else "batches"
+    return f"{precision.upper()} ({word} {joined([str(batch) for batch in batches])})"
 
 
 def profile_words(one: Explanation) -> str | None:
@@ -141,6 +173,8 @@ def overtaking(one: Explanation) -> str:
     if len(wins) == len(states):
         return f"{own} is ahead of {base} at every measured batch: {known}{by}."
     still = [str(batch) for batch, what in states if what == "open"]
+    if all(at.verdict == "no difference seen" for at in one.batches):
+        return f"No difference between {own} and {base} is seen at any measured batch: {known}."
     if len(still) == len(states):
         return f"There is no verdict at any batch: {known}; where {own} overtakes {base} is not known."
     if not wins and still:
@@ -155,8 +189,10 @@ def overtaking(one: Explanation) -> str:
             return f"{own} is ahead of {base} from batch {after} on{none}: {known}."
         return f"{own} overtakes {base} between batch {behind[-1]} and {after}{none}: {known}{by}."
     ahead = joined([str(states[at][0]) for at in wins])
-    others = joined([str(batch) for batch, what in states if what != "faster"])
-    return f"{own} is ahead of {base} at batch {ahead}, not at {others}: {known}{by}."
+    lost = [str(batch) for batch, what in states if what == "slower"]
+    not_at = f", not at {joined(lost)}" if lost else ""
+    none = f", no verdict at {joined(still)}" if still else ""
+    return f"{own} is ahead of {base} at batch {ahead}{not_at}{none}: {known}{by}."
 
 
 def missing(one: Explanation) -> tuple[str, ...]:
@@ -254,16 +290,16 @@ def _share(one: Explanation) -> Reason:
     if own.mac_share is None:
         return Reason("mac_share", None, f"How many multiply-accumulates ran in {_upper(own)} is not known.")
     only = "Only " if is_marked(own.mac_share) else ""
-    text = f"{only}{percent(own.mac_share, 0)} of the multiply-accumulates ran in {_upper(own)}"
+    text = f"{only}{share_text(own.mac_share)} of the multiply-accumulates ran in {_upper(own)}"
     others = [
-        f"{percent(share, 0)} in {name.upper()}"
+        f"{share_text(share)} in {name.upper()}"
         for name, share in (own.ran or {}).items()
         if name != own.setup.precision
     ]
     text += f" ({joined(others)})." if others else "."
     base = one.base
     if base.mac_share is not None and is_marked(base.mac_share):
-        text += f" Of {_upper(base)}, {percent(base.mac_share, 0)} ran as asked: the ratio is not to it."
+        text += f" Of {_upper(base)}, {share_text(base.mac_share)} ran as asked: the ratio is not to it."
     return Reason("mac_share", None, text)
 
 

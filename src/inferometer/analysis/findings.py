@@ -6,7 +6,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from inferometer.analysis.marks import is_marked
+from inferometer.analysis.marks import is_marked, share_text, with_mark
 from inferometer.analysis.rows import (
     DifferenceRow,
     Finding,
@@ -30,7 +30,7 @@ from inferometer.analysis.wording import (
     ratio_range,
 )
 
-__all__ = ["findings", "headlines", "judgement", "pair_text"]
+__all__ = ["findings", "headlines", "judgement", "pair_settings", "pair_text", "settings_text"]
 
 _SHOWN = 4
 
@@ -62,6 +62,23 @@ def pair_text(summary: Summary, row: DifferenceRow) -> str:
     return compared(summary.names[b.model], b.precision, summary.names[a.model], a.precision)
 
 
+def settings_text(setup: Setup) -> str:
+    """The settings that tell this row from others of its setup, in brackets; empty without any."""
+    return f" ({', '.join(f'{name} {value}' for name, value in setup.variant)})" if setup.variant else ""
+
+
+def pair_settings(row: DifferenceRow) -> str:
+    """The same of a pair; where the two differ, that of the judged one against the other's."""
+    a, b = dict(row.setup_a.variant), dict(row.setup_b.variant)
+    words = [
+        f"{name} {b[name]} against {a[name]}"
+        if name in a and name in b and a[name] != b[name]
+        else f"{name} {b.get(name, a.get(name))}"
+        for name in sorted(a | b)
+    ]
+    return f" ({', '.join(words)})" if words else ""
+
+
 def _speed(summary: Summary) -> Iterable[Finding]:
     """Per model, engine and device: what each precision gained over fp32, or else the highest rate.
 
@@ -87,10 +104,11 @@ def _speed(summary: Summary) -> Iterable[Finding]:
 
 def _fastest(summary: Summary, row: ThroughputRow) -> Finding:
     text = (
-        f"{_subject(summary, row.setup)}{_settings(row.setup)} runs fastest in {row.setup.precision.upper()}"
-        f" at batch {row.setup.batch}: {rate(row.mean or 0)} images/s{_spread(row)}."
+        f"{_subject(summary, row.setup)}{settings_text(row.setup)} runs fastest in"
+        f" {with_mark(row.setup.precision.upper(), row.mac_share)} at batch {row.setup.batch}:"
+        f" {rate(row.mean or 0)} images/s{_spread(row)}."
     )
-    return Finding("speed", rate(row.mean or 0), text, row.record_ids)
+    return Finding("speed", rate(row.mean or 0), text, row.record_ids, marked=is_marked(row.mac_share))
 
 
 def _gain(summary: Summary, gain: SpeedUp) -> Finding:
@@ -100,23 +118,25 @@ def _gain(summary: Summary, gain: SpeedUp) -> Finding:
     }
     mine, base = (means[ids] for ids in (gain.own_ids, gain.baseline_ids))
     text = (
-        f"{_subject(summary, gain.setup)}{_settings(gain.setup)}: {judgement(gain)}:"
+        f"{_subject(summary, gain.setup)}{settings_text(gain.setup)}: {judgement(gain)}:"
         f" {rate(mine)} images/s against {rate(base)}."
     )
     if gain.mac_share is not None and is_marked(gain.mac_share):
-        share = f"{percent(gain.mac_share, 0)} of its multiply-accumulates"
+        share = f"{share_text(gain.mac_share)} of its multiply-accumulates"
         text += f" Only {share} ran in {gain.setup.precision.upper()}."
     if gain.baseline_mac_share is not None and is_marked(gain.baseline_mac_share):
-        share = f"{percent(gain.baseline_mac_share, 0)} of those of {gain.baseline.upper()}"
+        share = f"{share_text(gain.baseline_mac_share)} of those of {gain.baseline.upper()}"
         text += f" Only {share} ran in {gain.baseline.upper()}: the ratio is not to it."
     judged = gain.verdict in ("faster", "slower")
     figure = ratio(gain.ratio) if judged else "no verdict"
-    return Finding("speed", figure, text, gain.baseline_ids + gain.own_ids, settled=judged)
+    low = is_marked(gain.mac_share, gain.baseline_mac_share)
+    return Finding("speed", figure, text, gain.baseline_ids + gain.own_ids, settled=judged, marked=low)
 
 
 def judgement(gain: SpeedUp) -> str:
-    """The verdict first; the ratio leads only where there is one."""
-    own, base = gain.setup.precision.upper(), gain.baseline.upper()
+    """The verdict first; the ratio leads only where there is one. What did not run as asked has the mark."""
+    own = with_mark(gain.setup.precision.upper(), gain.mac_share)
+    base = with_mark(gain.baseline.upper(), gain.baseline_mac_share)
     at = f"at batch {gain.setup.batch}"
     interval = f"95 % interval {ratio_range(*gain.interval)}" if gain.interval else ""
     if gain.verdict in ("faster", "slower"):
@@ -130,11 +150,6 @@ def judgement(gain: SpeedUp) -> str:
     if gain.verdict == "inconclusive: machine changed":
         return f"{own} against {base} {at} is inconclusive, since the machine changed {known}"
     return f"{own} against {base} {at} has no verdict, since one repeat supports none {known}"
-
-
-def _settings(setup: Setup) -> str:
-    """The settings that tell this row from others of its setup, in brackets."""
-    return f" ({', '.join(f'{name} {value}' for name, value in setup.variant)})" if setup.variant else ""
 
 
 def _spread(row: ThroughputRow) -> str:
@@ -156,19 +171,21 @@ def _latency(summary: Summary) -> Iterable[Finding]:
         known = [(row, row.p50) for row in at if row.p50 is not None]
         what = "one image takes" if batch == 1 else f"a batch of {batch} takes"
         parts = [
-            f"{milliseconds(p50)} ms in {row.setup.precision.upper()}{_settings(row.setup)}"
+            f"{milliseconds(p50)} ms in {with_mark(row.setup.precision.upper(), row.mac_share)}"
+            f"{settings_text(row.setup)}"
             for row, p50 in known
         ]
         without = list(dict.fromkeys(_without_median(row) for row in at if row.p50 is None))
         how = "; ".join(["median", *([joined(without)] if without else [])])
         text = f"{_subject(summary, at[0].setup)}: {what} {joined(parts)} ({how})."
         ids = tuple(name for row, _ in known for name in row.record_ids)
-        yield Finding("latency", f"{milliseconds(min(p50 for _, p50 in known))} ms", text, ids)
+        low = is_marked(*(row.mac_share for row, _ in known))
+        yield Finding("latency", f"{milliseconds(min(p50 for _, p50 in known))} ms", text, ids, marked=low)
 
 
 def _without_median(row: LatencyRow) -> str:
     why = "too few calls" if row.repeats else row.status.replace("_", " ")
-    return f"{row.setup.precision.upper()}: {why}"
+    return f"{row.setup.precision.upper()}{settings_text(row.setup)}: {why}"
 
 
 def _accuracy(summary: Summary) -> Iterable[Finding]:
@@ -177,21 +194,25 @@ def _accuracy(summary: Summary) -> Iterable[Finding]:
         if row.metric == "top1":
             known |= {row.setup_a, row.setup_b}
             text, settled = _difference(summary, row), row.verdict != "within noise"
-            yield Finding("accuracy", points(row.delta), text, row.record_ids, settled=settled)
+            low = is_marked(*row.mac_shares)
+            yield Finding("accuracy", points(row.delta), text, row.record_ids, settled=settled, marked=low)
     for one in summary.accuracy:
         if one.setup not in known and one.top1 is not None and one.images is not None:
             text = (
-                f"{_subject(summary, one.setup)} in {one.setup.precision.upper()}:"
+                f"{_subject(summary, one.setup)} in {with_mark(one.setup.precision.upper(), one.mac_share)}"
+                f"{settings_text(one.setup)}:"
                 f" top-1 {percent(one.top1.value)} on {plural(one.images, 'image')}"
                 f" (95 % interval {range_text(one.top1.lo, one.top1.hi, one.top1.value, 100)} %)."
             )
-            yield Finding("accuracy", percent(one.top1.value), text, (one.record_id,))
+            low = is_marked(one.mac_share)
+            yield Finding("accuracy", percent(one.top1.value), text, (one.record_id,), marked=low)
 
 
 def _difference(summary: Summary, row: DifferenceRow) -> str:
     lo, hi = row.interval
     sentence = (
-        f"{pair_text(summary, row)}{_where(summary, row.setup_b)}: top-1 differs by"
+        f"{with_mark(pair_text(summary, row), *row.mac_shares)}{_where(summary, row.setup_b)}"
+        f"{pair_settings(row)}: top-1 differs by"
         f" {points(row.delta)} points on {plural(row.images, 'image')}"
         f" (95 % interval {points(lo)} to {points(hi)}): {row.verdict}."
     )
@@ -203,17 +224,17 @@ def _difference(summary: Summary, row: DifferenceRow) -> str:
 
 
 def _memory(summary: Summary) -> Iterable[Finding]:
-    """Where memory ended: the least batch that did not fit, per model, engine, device and precision."""
+    """Where memory ended: the least batch that did not fit, per setup but for its batch."""
     least: dict[tuple[object, ...], ThroughputRow] = {}
     for row in summary.throughput:
         if row.status == "out_of_memory":
-            place = (_place(row.setup), row.setup.precision)
+            place = (_place(row.setup), row.setup.precision, row.setup.variant)
             if place not in least or (row.setup.batch or 0) < (least[place].setup.batch or 0):
                 least[place] = row
     for row in least.values():
         text = (
-            f"{_subject(summary, row.setup)} in {row.setup.precision.upper()} ran out of memory"
-            f" at batch {row.setup.batch}."
+            f"{_subject(summary, row.setup)} in {row.setup.precision.upper()}{settings_text(row.setup)}"
+            f" ran out of memory at batch {row.setup.batch}."
         )
         yield Finding("memory", f"batch {row.setup.batch}", text, row.record_ids)
 
@@ -228,13 +249,16 @@ def _subject(summary: Summary, setup: Setup) -> str:
 
 
 def _where(summary: Summary, setup: Setup) -> str:
-    """`` on ENGINE DEVICE``, each only where the summary holds several for the model."""
+    """`` on ENGINE DEVICE, machine N``, each only where the summary holds several for the model."""
     known = [row.setup for row in summary.throughput]
     known += [row.setup for row in summary.latency] + [row.setup for row in summary.accuracy]
     engines = {one.engine for one in known if one.model == setup.model}
     devices = {one.device for one in known if one.model == setup.model}
     parts = [setup.engine] * (len(engines) > 1) + [setup.device] * (len(devices) > 1)
-    return f" on {' '.join(parts)}" if parts else ""
+    words = [" ".join(parts)] if parts else []
+    if len({one.machine for one in known if one.model == setup.model}) > 1:
+        words.append(f"machine {setup.machine + 1}")
+    return f" on {', '.join(words)}" if words else ""
 
 
 def _about(images: int) -> str:

@@ -14,7 +14,16 @@ from inferometer.analysis.speed import MIN_MAC_SHARE
 from inferometer.analysis.wording import percent
 from inferometer.records import Precision, Record
 
-__all__ = ["MARK", "MARK_NOTE", "asked_share", "asked_shares", "is_marked", "ran_text", "with_mark"]
+__all__ = [
+    "MARK",
+    "MARK_NOTE",
+    "asked_share",
+    "asked_shares",
+    "is_marked",
+    "ran_text",
+    "share_text",
+    "with_mark",
+]
 
 MARK = "\N{DAGGER}"
 """Stands behind whatever ran less than `MIN_MAC_SHARE` of its MACs at the precision asked for."""
@@ -38,7 +47,26 @@ def with_mark(text: str, *shares: float | None) -> str:
 
 def ran_text(share: float | None, precision: Precision) -> str:
     """The share in words, for a tooltip: ``84 % in INT8``, ``not known``."""
-    return "not known" if share is None else f"{percent(share, 0)} in {precision.upper()}"
+    return "not known" if share is None else f"{share_text(share)} in {precision.upper()}"
+
+
+def share_text(share: float) -> str:
+    """A share of the MACs in whole percent, with decimals where rounding would say what is not so.
+
+    A share under the limit never reads as the limit, one above 0 not as 0 %, and one under 1 not as 100 %.
+    """
+    for decimals in (0, 1, 2):
+        text = percent(share, decimals)
+        shown = float(text.removesuffix(" %")) / 100
+        if (
+            is_marked(share) == is_marked(shown)
+            and (share <= 0) == (shown <= 0)
+            and (share < 1) == (shown < 1)
+        ):
+            return text
+    if is_marked(share):
+        return f"under {percent(MIN_MAC_SHARE, 0)}" if share > MIN_MAC_SHARE / 2 else "under 0.01 %"
+    return "over 99.99 %"
 
 
 def asked_share(record: Record) -> float | None:

@@ -354,6 +354,7 @@ class Finding:
 
     ``figure`` is its one number as text, for display beside it, or a few words where a number would claim
     too much; None when it has none. ``settled`` is False for a comparison without a verdict, or within noise.
+    ``marked`` is True where less ran at the precision asked for than the mark's limit.
     """
 
     about: Literal["speed", "latency", "accuracy", "memory"]
@@ -361,6 +362,7 @@ class Finding:
     sentence: str
     record_ids: tuple[str, ...]
     settled: bool = True
+    marked: bool = False
 
 
 @dataclass(frozen=True)

@@ -130,14 +130,17 @@ def _calibrations(records: Sequence[Record]) -> tuple[CalibrationRow, ...]:
 def _not_measured(records: Sequence[Record], machines: dict[str, int]) -> tuple[NotMeasured, ...]:
     counts: Counter[tuple[object, ...]] = Counter()
     first: dict[tuple[object, ...], tuple[Setup, Record]] = {}
+    kinds: dict[Kind, list[Record]] = defaultdict(list)
+    for record in records:
+        kinds[record.trial.kind].append(record)
+    grouped = (setups(members, machines) for members in kinds.values())
+    # By object: an interrupted record shares its id with the one that took its place.
+    of = {id(record): setup for found in grouped for setup, members in found.items() for record in members}
     for record in records:
         if record.status == "ok":
             continue
-        trial = record.trial
-        setup = Setup(
-            trial.model, trial.engine, trial.device, trial.precision, trial.batch, machines[record.id]
-        )
-        key = (trial.kind, setup, record.status, record.reason)
+        setup = of[id(record)]
+        key = (record.trial.kind, setup, record.status, record.reason)
         counts[key] += 1
         first.setdefault(key, (setup, record))
     return tuple(

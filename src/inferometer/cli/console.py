@@ -15,9 +15,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from inferometer.analysis.findings import headlines
+from inferometer.analysis.marks import MARK_NOTE
 from inferometer.analysis.rows import Summary
 from inferometer.analysis.wording import plural
 from inferometer.records import Status
+from inferometer.report.characters import one_line
 from inferometer.report.tables import Column, Table
 from inferometer.report.width import fitted, natural_width
 from inferometer.trials.spec import SPEED_KINDS, TrialSpec
@@ -46,13 +48,13 @@ def print_json(document: Any) -> None:
 
 
 def print_line(text: str) -> None:
-    """One plain line on standard output, never wrapped."""
-    sys.stdout.write(text + "\n")
+    """Plain text on standard output, never wrapped; line breaks in it are kept."""
+    sys.stdout.write("".join(one_line(line) + "\n" for line in text.split("\n")))
 
 
 def note(text: str) -> None:
     """One line on standard error."""
-    _err.print(Text(text))
+    _err.print(_text(text))
 
 
 def print_tables(tables: Sequence[Table]) -> None:
@@ -66,9 +68,9 @@ def print_tables(tables: Sequence[Table]) -> None:
         shown, dropped = fitted(table, width) if width else (table, ())
         console.print(_drawn(shown, console.width))
         if table.note:
-            console.print(Text(table.note, style="dim"))
+            console.print(_text(table.note, style="dim"))
         if dropped:
-            console.print(Text(f"No room here for: {', '.join(dropped)}.", style="dim"))
+            console.print(_text(f"No room here for: {', '.join(dropped)}.", style="dim"))
         console.print()
 
 
@@ -77,9 +79,14 @@ def print_findings(summary: Summary) -> None:
     console, width = _output()
     _print_list(console, width, "Before you rely on these numbers", summary.cautions)
     first, rest = headlines(summary.findings)
-    sentences = [one.sentence for one in first] or ["No trial gave a number."]
+    none = "No trial gave a number."
+    if any(row.runs for row in summary.loadgen):
+        none = "LoadGen alone gave numbers: see its tables."
+    sentences = [one.sentence for one in first] or [none]
     if rest:
         sentences.append(f"{plural(len(rest), 'more finding')} on the report's page.")
+    if any(one.marked for one in first):
+        sentences.append(MARK_NOTE)
     where = f" on {summary.machines[0].title}" if len(summary.machines) == 1 else ""
     _print_list(console, width, f"What was found{where}", sentences)
 
@@ -93,17 +100,17 @@ def print_sentences(title: str, sentences: Sequence[str]) -> None:
 def print_block(title: str, rows: Sequence[tuple[str, str]]) -> None:
     """A title and, indented under it, labels with their texts: within a width folded, else one a line."""
     console, width = _output()
-    console.print(Text(title, style="bold"), soft_wrap=width is None)
+    console.print(_text(title, style="bold"), soft_wrap=width is None)
     longest = max((len(label) for label, _ in rows), default=0)
     if width is None:
         for label, text in rows:
-            console.print(Text(f"  {label:{longest}}  {text}"), soft_wrap=True)
+            console.print(_text(f"  {label:{longest}}  {text}"), soft_wrap=True)
     else:
         grid = RichTable.grid(padding=(0, 2, 0, 0))
         grid.add_column(min_width=longest, no_wrap=True)
         grid.add_column()
         for label, text in rows:
-            grid.add_row(Text(f"  {label}"), Text(text))
+            grid.add_row(_text(f"  {label}"), _text(text))
         console.print(grid)
     console.print()
 
@@ -117,7 +124,7 @@ def _output() -> tuple[Console, int | None]:
 
 
 def _drawn(table: Table, width: int) -> RichTable:
-    drawn = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False)
+    drawn = RichTable(title=_text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False)
     # Cells that must not be broken would be cut where there is no room for them.
     fits = natural_width(table) <= width
     for column in table.columns:
@@ -127,26 +134,32 @@ def _drawn(table: Table, width: int) -> RichTable:
             no_wrap=fits and not column.prose,
         )
     for row in table.rows:
-        drawn.add_row(*(Text(cell.text) for cell in row))
+        drawn.add_row(*(_text(cell.text) for cell in row))
     return drawn
 
 
 def _head(column: Column) -> Text:
-    return Text.assemble(column.name, (f"\n{column.unit}", "dim")) if column.unit else Text(column.name)
+    name = _text(column.name)
+    return Text.assemble(name, (f"\n{column.unit}", "dim")) if column.unit else name
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Plain text: whatever a name holds, a terminal neither obeys it nor starts a line there."""
+    return Text(one_line(text), style=style)
 
 
 def _print_list(console: Console, width: int | None, title: str, sentences: Sequence[str]) -> None:
     """Sentences under a title: within a width folded and indented, else one a line."""
     if not sentences:
         return
-    console.print(Text(title, style="bold"), soft_wrap=width is None)
+    console.print(_text(title, style="bold"), soft_wrap=width is None)
     if width is None:
         for sentence in sentences:
-            console.print(Text(f"- {sentence}"), soft_wrap=True)
+            console.print(_text(f"- {sentence}"), soft_wrap=True)
     else:
         grid = RichTable.grid(padding=(0, 1))
         for sentence in sentences:
-            grid.add_row("-", Text(sentence))
+            grid.add_row("-", _text(sentence))
         console.print(grid)
     console.print()
 
@@ -171,7 +184,7 @@ class StudyProgress:
     def started(self, spec: TrialSpec) -> None:
         """Name the running trial."""
         self._progress.remove_task(self._trial)  # a task once given a total cannot lose it again
-        self._trial = self._progress.add_task(_label(spec), total=None)
+        self._trial = self._progress.add_task(one_line(_label(spec)), total=None)
 
     def step(self, done: int, of: int) -> None:
         """Advance the running trial."""
@@ -182,7 +195,7 @@ class StudyProgress:
         self._progress.advance(self._study)
         self._progress.update(self._trial, visible=False)
         if status != "ok" and not self._quiet:
-            self._progress.console.print(Text(f"{_label(spec)}: {status}: {reason}"))
+            self._progress.console.print(_text(f"{_label(spec)}: {status}: {reason}"))
 
 
 @contextmanager

@@ -11,12 +11,14 @@ import typer
 from inferometer.analysis.explain import explain
 from inferometer.analysis.explain_advice import advice
 from inferometer.analysis.explain_rows import Explanation
-from inferometer.analysis.explain_words import headlines, missing, reasons, single_words
+from inferometer.analysis.explain_words import any_marked, headlines, missing, reasons, single_words
+from inferometer.analysis.marks import MARK_NOTE
 from inferometer.analysis.rows import Summary
 from inferometer.cli.console import note, print_json, print_sentences, print_tables
 from inferometer.cli.options import JsonOption, refuse_overwriting
 from inferometer.cli.outcome import summary_of
 from inferometer.errors import ConfigError, nearest
+from inferometer.report.characters import page_bytes
 from inferometer.report.explain import document, explanation_tables
 from inferometer.report.explain_charts import explanation_png
 from inferometer.report.explain_page import explanation_page
@@ -47,7 +49,7 @@ def command(
     written: list[Path] = []
     if html is not None:
         title = ", ".join(summary.studies) or "Empty study"
-        write_atomically(html, explanation_page(found, singles, title).encode())
+        write_atomically(html, page_bytes(explanation_page(found, singles, title)))
         written.append(html)
     picture = explanation_png(found) if png is not None else None
     if png is not None and picture is not None:
@@ -85,7 +87,10 @@ def _models(summary: Summary, wanted: list[str] | None) -> list[str] | None:
 
 def _show(one: Explanation) -> None:
     first, *others = headlines(one)
-    print_sentences(first, [*others, *(reason.text for reason in reasons(one))])
-    print_tables(explanation_tables(one))
+    tables = explanation_tables(one)
+    # Tables explain the mark themselves, but not where it stands in a sentence on a third precision alone.
+    mark = any_marked(one) and not any(MARK_NOTE in (table.note or "") for table in tables)
+    print_sentences(first, [*others, *(reason.text for reason in reasons(one)), *[MARK_NOTE] * mark])
+    print_tables(tables)
     print_sentences("What would help", advice(one))
     print_sentences("What is missing", missing(one))

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
-import vl_convert
 
 from inferometer.analysis.explain_layers import Layer
 from inferometer.analysis.explain_rows import Explanation, Side
 from inferometer.analysis.explain_words import headlines, marked, place
 from inferometer.analysis.marks import MARK_NOTE, is_marked
 from inferometer.analysis.wording import milliseconds
+from inferometer.report.characters import png
 from inferometer.report.encodings import Data
 from inferometer.report.explain import longest
 from inferometer.report.theme import LIGHT, PRECISION_COLOURS, chart_config
@@ -46,7 +46,7 @@ def explanation_chart(one: Explanation) -> Any | None:
     panels = alt.concat(_stack(one, data), _bars(one, data), columns=2)
     return (
         panels.resolve_scale(color="independent")
-        .properties(description=f"{place(one.name, one.own.setup)}. {CAPTION}", datasets=data.sets)
+        .properties(description=f"{place(one)}. {CAPTION}", datasets=data.sets)
         .configure(**chart_config())
     )
 
@@ -90,7 +90,7 @@ def explanation_png(found: Sequence[Explanation]) -> bytes | None:
             "offset": 18, "anchor": "start",
         },
     }  # fmt: skip
-    return bytes(vl_convert.vegalite_to_png(whole, scale=_SCALE))
+    return png(whole, _SCALE)
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:
@@ -175,7 +175,7 @@ def _colour(kind: str) -> str:
 
 
 def _bars(one: Explanation, data: Data) -> Any:
-    order = [side.setup.precision.upper() for side in (one.base, one.own)]
+    order = [marked(side) for side in (one.base, one.own)]
     rows: list[dict[str, Any]] = []
     for rank, (base, own, _) in enumerate(longest(one, _LAYERS), start=1):
         label = f"{rank}. {_short((own or base).key)}" if (own or base) else ""  # type: ignore[union-attr]
@@ -186,7 +186,7 @@ def _bars(one: Explanation, data: Data) -> Any:
                     {"layer": label, "precision": precision, "ms": layer.seconds * 1e3, "name": layer.name,
                      "text": text}
                 )  # fmt: skip
-    colours = [PRECISION_COLOURS[name.lower()] for name in order]
+    colours = [PRECISION_COLOURS[side.setup.precision] for side in (one.base, one.own)]
     labels = list(dict.fromkeys(row["layer"] for row in rows))
     return (
         alt.Chart(data.add(rows))

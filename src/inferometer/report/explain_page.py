@@ -9,8 +9,16 @@ from typing import Any
 from inferometer import __version__
 from inferometer.analysis.explain_advice import advice
 from inferometer.analysis.explain_rows import Explanation, Single
-from inferometer.analysis.explain_words import headlines, missing, place, reasons, single_words
-from inferometer.analysis.marks import MARK_NOTE, is_marked
+from inferometer.analysis.explain_words import (
+    any_marked,
+    headlines,
+    marked,
+    missing,
+    place,
+    reasons,
+    single_words,
+)
+from inferometer.analysis.marks import MARK_NOTE
 from inferometer.analysis.wording import milliseconds
 from inferometer.report.document import asset, json_block, prose, sheet, vega, whole
 from inferometer.report.explain import document, explanation_tables
@@ -62,8 +70,7 @@ def explanation_page(found: Sequence[Explanation], singles: Sequence[Single], ti
 
 
 def _title(one: Explanation) -> str:
-    precisions = f"{one.own.setup.precision.upper()} against {one.base.setup.precision.upper()}"
-    return f"{place(one.name, one.own.setup)}: {precisions}"
+    return f"{place(one)}: {marked(one.own)} against {marked(one.base)}"
 
 
 def _section(one: Explanation, number: int) -> Iterator[str]:
@@ -74,11 +81,12 @@ def _section(one: Explanation, number: int) -> Iterator[str]:
     yield f"<ul class='findings'>{''.join(map(_reason, reasons(one)))}</ul>"
     yield from _list("What would help", advice(one))
     yield from _list("What is missing", missing(one))
+    if any_marked(one):
+        yield f"<p class='note'>{prose(MARK_NOTE)}</p>"
     tables = explanation_tables(one, number)
     if tables:
-        mark = f" {MARK_NOTE}" if is_marked(one.own.mac_share, one.base.mac_share) else ""
         label = escape(f"Chart: {CAPTION} The tables after it hold the same numbers.")
-        yield f"<p class='lead'>{prose(CAPTION + mark)}</p>"
+        yield f"<p class='lead'>{prose(CAPTION)}</p>"
         yield "<div class='pair'>"
         yield f"<figure><div class='chart' id='chart-{number}' role='img' aria-label='{label}'>"
         yield "<div></div></div><noscript><p class='muted'>Charts need JavaScript; the tables have the same"

@@ -15,9 +15,11 @@ from typing import Any
 
 from inferometer import __version__
 from inferometer.analysis.findings import headlines
+from inferometer.analysis.marks import MARK_NOTE
 from inferometer.analysis.rows import Finding, Summary
 from inferometer.analysis.wording import plural
 from inferometer.records import Record
+from inferometer.report.characters import page_bytes
 from inferometer.report.charts import Chart, charts
 from inferometer.report.document import asset, json_block, prose, sheet, vega, whole
 from inferometer.report.flat import csv_text
@@ -36,7 +38,7 @@ def write_html(summary: Summary, records: Sequence[Record], path: Path) -> None:
     Raises:
         StoreError: It could not be written.
     """
-    write_atomically(path, page(summary, records).encode("utf-8"))
+    write_atomically(path, page_bytes(page(summary, records)))
 
 
 def page(summary: Summary, records: Sequence[Record]) -> str:
@@ -103,11 +105,15 @@ def _findings(summary: Summary) -> Iterator[str]:
     first, rest = headlines(summary.findings)
     if first:
         yield f"<ul class='findings'>{''.join(map(_finding, first))}</ul>"
+    elif any(row.runs for row in summary.loadgen):
+        yield "<p class='lead'>LoadGen alone gave numbers: see its tables.</p>"
     else:
         yield "<p class='lead'>No trial gave a number.</p>"
     if rest:
         yield f"<details><summary>{escape(plural(len(rest), 'more finding'))}</summary>"
         yield f"<ul class='findings'>{''.join(map(_finding, rest))}</ul></details>"
+    if any(one.marked for one in summary.findings):
+        yield f"<p class='note'>{prose(MARK_NOTE)}</p>"
     if summary.cautions:
         yield "<aside class='cautions' aria-labelledby='cautions-title'>"
         yield "<h3 id='cautions-title'>Before you rely on these numbers</h3><ul>"

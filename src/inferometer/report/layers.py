@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
-import vl_convert
 
 from inferometer.analysis.wording import percent, significant
 from inferometer.report.cells import Cell, Column, Table, optional
+from inferometer.report.characters import png
 from inferometer.report.theme import LIGHT, chart_config
 
 __all__ = ["LayerRow", "NoiseRow", "layers_png", "layers_table", "noise_table"]
@@ -157,7 +157,7 @@ def layers_png(rows: Sequence[LayerRow], title: str) -> bytes:
         "text": title, "subtitle": lines, "fontSize": 16, "subtitleFontSize": 12,
         "subtitleColor": LIGHT["quiet"], "subtitlePadding": 6, "limit": 2000, "offset": 16, "anchor": "start",
     }  # fmt: skip
-    return bytes(vl_convert.vegalite_to_png(specification, scale=2.0))
+    return png(specification, 2.0)
 
 
 def _damages(rows: Sequence[LayerRow]) -> Any:

@@ -7,9 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import vl_convert
-
 from inferometer.analysis.rows import Summary
+from inferometer.report.characters import png
 from inferometer.report.charts import Chart, charts
 from inferometer.report.theme import LIGHT
 from inferometer.store import write_atomically
@@ -34,7 +33,7 @@ def write_pngs(summary: Summary, folder: Path) -> list[Path]:
         specification["padding"] = 16
         specification["title"] = _title(chart)
         path = folder / f"{chart.id}.png"
-        write_atomically(path, vl_convert.vegalite_to_png(specification, scale=_SCALE))
+        write_atomically(path, png(specification, _SCALE))
         written.append(path)
     logging.getLogger(__name__).debug("%d pictures in %s", len(written), folder)
     return written

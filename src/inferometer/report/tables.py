@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inferometer.analysis.findings import pair_text
-from inferometer.analysis.marks import is_marked, ran_text, with_mark
+from inferometer.analysis.marks import is_marked, ran_text, share_text, with_mark
 from inferometer.analysis.probe import limits_text
 from inferometer.analysis.rows import (
     AccuracyRow,
@@ -328,7 +328,7 @@ def _share(share: float | None, setup: Setup) -> Cell:
         return Cell(NONE, share)
     if share is None:
         return Cell("not known", None, "muted")
-    return Cell(percent(share, 0), share, "bad" if is_marked(share) else "plain")
+    return Cell(share_text(share), share, "bad" if is_marked(share) else "plain")
 
 
 def _proportion(one: Proportion | None, images: int | None) -> tuple[Cell, Cell]:

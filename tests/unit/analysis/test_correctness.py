@@ -169,3 +169,37 @@ def test_a_failed_accuracy_trial_has_a_row_without_numbers():
     lost = record("accuracy", "digits", "int8", 8, status="failed", reason="no labels")
     (row,) = summarise([lost], lambda _: None).accuracy
     assert (row.status, row.reason, row.images, row.top1) == ("failed", "no labels", None, None)
+
+
+def test_a_quantized_file_is_not_held_against_a_float_model_under_other_options():
+    right, wrong = np.ones(40, bool), np.zeros(40, bool)
+    plain, other = (
+        {"options": {}, "engine_version": "1"},
+        {"options": {"provider": "x"}, "engine_version": "1"},
+    )
+    newer = {"options": {}, "engine_version": "2"}
+    file = {"source": "model", "table_sha256": None, "method": None, "images": None}
+
+    def pairs(*trials):
+        records, outcomes = [], {}
+        for place, (model, precision, config, seen) in enumerate(trials):
+            made = {"calibration": file} if precision == "int8" else {}
+            one = record(
+                "accuracy", model, precision, 8, accuracy=accuracy(float(np.mean(seen)), 40), config=config,
+                id=str(place), **made,
+            )  # fmt: skip
+            records.append(one)
+            outcomes[one.id] = per_image(seen)
+        found = summarise(records, lambda one: outcomes[one.id])
+        return [(row.record_ids, row.delta) for row in found.differences if row.metric == "top1"], found
+
+    both = [("net", "fp32", plain, right), ("net", "fp32", other, wrong)]
+    alike, found = pairs(*both, ("netq", "int8", plain, right), ("netq", "int8", other, wrong))
+    assert alike == [(("0", "2"), 0.0), (("1", "3"), 0.0)]
+    assert [one.sentence.split(":")[0] for one in found.findings] == [
+        "netq INT8 against net FP32 (options.provider default)",
+        "netq INT8 against net FP32 (options.provider x)",
+    ]
+    # The file ran under one set of options alone, so that its own setup names none.
+    assert pairs(*both, ("netq", "int8", other, wrong))[0] == [(("1", "2"), 0.0)]
+    assert pairs(("net", "fp32", plain, right), ("netq", "int8", newer, right))[0] == []

@@ -1,6 +1,7 @@
 """Layers of sidecars: what belongs to each, and which are the same at two precisions."""
 
 import copy
+import math
 
 import pytest
 
@@ -135,3 +136,17 @@ def test_a_name_that_stands_twice_tells_nothing():
 
 def test_reorders_and_quantization_are_never_paired():
     assert pairs([layer("a", role="reorder")], [layer("a", role="reorder")]) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value", "text"),
+    [
+        ("profile", "seconds", 1e308, "1e\\+308 seconds"), ("profile", "seconds", 1e-320, "seconds"),
+        ("executed", "macs", math.inf, "OverflowError"), ("executed", "macs", -5, "-5 multiply-accumulates"),
+    ],
+)  # fmt: skip
+def test_figures_that_no_layer_has_are_refused(place, name, value, text):
+    content = copy.deepcopy(INT8)
+    content[place][1][name] = value
+    with pytest.raises(StoreError, match=text):
+        layers_of(content, "x")

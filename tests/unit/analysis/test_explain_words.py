@@ -123,6 +123,14 @@ def test_profiles_that_contradict_the_measurement_are_said_to():
         ([(1, 1.4, "no difference seen"), (8, 1.5, "faster")],
          "INT8 is ahead of FP32 from batch 8 on; at batch 1 there is no verdict: 1 (1.40×) and 8 (1.50×)."),
         ([(1, 1.2, "faster"), (8, 0.9, "slower")], "INT8 is ahead of FP32 at batch 1, not at 8"),
+        ([(1, 1.5, "faster"), (8, 1.0, "no difference seen"), (32, 1.5, "faster")],
+         "INT8 is ahead of FP32 at batch 1 and 32, no verdict at 8: 1 (1.50×)"),
+        ([(1, 1.5, "faster"), (8, 1.0, "no difference seen"), (32, 0.7, "slower")],
+         "INT8 is ahead of FP32 at batch 1, not at 32, no verdict at 8: 1 (1.50×)"),
+        ([(1, 1.0, "no difference seen"), (8, 1.5, "faster"), (32, 1.0, "no difference seen")],
+         "INT8 is ahead of FP32 at batch 8, no verdict at 1 and 32: 1 (1.00×)"),
+        ([(1, 1.0, "no difference seen"), (8, 1.02, "no difference seen")],
+         "No difference between INT8 and FP32 is seen at any measured batch: 1 (1.00×) and 8 (1.02×)."),
         ([(1, 3.0, "inconclusive: machine changed"), (8, 1.0, "no difference seen")],
          "There is no verdict at any batch: 1 (3.00×) and 8 (1.00×); where INT8 overtakes FP32 is not"),
         ([(1, 0.9, "slower"), (8, 1.3, "no difference seen")],
@@ -257,3 +265,70 @@ def test_a_file_that_came_quantized_may_be_calibrated_anew_only_where_much_staye
 def test_a_cpu_without_dot_products_is_named():
     weak = one_of(environment=machine(features=["avx2"], int8_dot=False))
     assert any("A CPU with 8-bit dot products" in line for line in advice(weak))
+
+
+def with_share(records, share):
+    return [one.model_copy(update={"precision_mac_share": share}) for one in records]
+
+
+def test_a_float_that_did_not_run_as_asked_is_no_rival_to_beat():
+    both = rates("fp32", [100.0, 101.0]) + rates("int8", [200.0, 202.0])
+    wide = with_share(rates("bf16", [120.0, 121.0]), {"fp32": 1.0})
+    first, other = headlines(explained(both + wide, {})[0][0])
+    assert "INT8 is 2.00× FP32 at batch 8" in first
+    assert first.endswith(
+        "FP32 is the fastest float precision there that ran as asked, which INT8 must beat."
+    )
+    assert other.startswith("Also: INT8 is 1.67× BF16 \N{DAGGER} at batch 8")
+    low = with_share(rates("fp32", [100.0, 101.0]), {"tf32": 1.0}) + rates("int8", [200.0, 202.0])
+    (first, _) = headlines(explained(low + wide, {})[0][0])
+    assert "INT8 is 1.67× BF16 \N{DAGGER} at batch 8" in first
+    assert first.endswith("No float precision ran as asked there; BF16 \N{DAGGER} gave the highest rate.")
+
+
+def test_what_ran_is_told_by_the_repeat_in_which_least_did():
+    records = rates("fp32", [100.0, 101.0]) + rates("int8", [200.0, 202.0])
+    for place, share in ((2, 0.95), (3, 0.5)):
+        ran = {"int8": share, "fp32": 1 - share}
+        records[place] = records[place].model_copy(update={"precision_mac_share": ran})
+    (one,), _ = explained(records, {"fp32": FP32, "int8": INT8})
+    assert one.own.mac_share == 0.5
+    assert text_of(one, "mac_share") == ["Only 50 % of the multiply-accumulates ran in INT8 (50 % in FP32)."]
+
+
+def test_a_profile_of_no_time_is_none():
+    still = copy.deepcopy(INT8)
+    for layer in still["profile"]:
+        layer["seconds"] = 0.0
+    records = rates("fp32", [100.0, 101.0]) + rates("int8", [200.0, 201.0])
+    (one,), _ = explained(records, {"fp32": FP32, "int8": still})
+    assert (one.own.profile_s, one.parts) == (None, ())
+    assert text_of(one, "profile") == []
+    assert missing(one) == ("No times of layers for INT8 at batch 8: its times are all 0.",)
+
+
+def test_a_precision_without_a_batch_in_common_is_said_to_have_none():
+    found, (one,) = explained(rates("fp32", [100.0], 8) + rates("int8", [200.0], 16), {})
+    assert not found
+    assert single_words(one) == (
+        "ResNet-50 on onnxruntime, cpu: FP32 (batch 8) and INT8 (batch 16) share no batch, so there is"
+        " nothing to compare. Measure them at the same batches."
+    )
+    records = rates("fp32", [100.0], 8) + rates("bf16", [120.0], 8) + rates("int8", [200.0], 16)
+    (bf16,), (one,) = explained(records, {})
+    assert bf16.own.setup.precision == "bf16"
+    assert single_words(one) == (
+        "ResNet-50 on onnxruntime, cpu: INT8 (batch 16) ran at no batch that is explained here, so that it is"
+        " not compared. Measure it at the same batches as FP32 (batch 8) and BF16 (batch 8)."
+    )
+
+
+def test_several_machines_are_told_apart():
+    records = rates("fp32", [100.0]) + rates("int8", [200.0])
+    other = ENVIRONMENT | {"machine_key": "other", "gpus": [{"name": "Tesla P4"}]}
+    more = [one.model_copy(update={"id": f"{one.id}-2", "environment": other}) for one in records]
+    found, _ = explained(records + more, {})
+    starts = [headlines(one)[0].split(": INT8")[0] for one in found]
+    assert starts[0].startswith("ResNet-50 on onnxruntime, cpu, machine 1 (Dell Inc. PowerEdge R740, Intel")
+    assert starts[1].startswith("ResNet-50 on onnxruntime, cpu, machine 2 (Dell Inc. PowerEdge R740, Intel")
+    assert starts[1].endswith(", Tesla P4)")

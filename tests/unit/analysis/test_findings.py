@@ -134,3 +134,36 @@ def test_a_cpu_without_int8_and_its_narrow_weights_are_one_sentence():
     ]
     assert len(said) == 1
     assert "instruction, so that INT8 of ResNet-50 uses 7-bit weights: on one that has it" in said[0]
+
+
+def test_every_kind_of_finding_carries_the_mark():
+    low = {"precision_mac_share": {"fp32": 1.0}}
+    rate, late, right = (
+        record(precision="bf16", throughput=throughput(9.0), **low),
+        record("latency", precision="bf16", latency_s=latency(0.01)),
+        record("accuracy", precision="bf16", accuracy=accuracy(0.8)),
+    )
+    made = found(rate, late, right)
+    assert [(one.about, one.marked) for one in made] == [
+        ("speed", True),
+        ("latency", True),
+        ("accuracy", True),
+    ]
+    assert "runs fastest in BF16 \N{DAGGER} at batch 1" in made[0].sentence
+    assert "10.0 ms in BF16 \N{DAGGER} (median)" in made[1].sentence
+    assert made[2].sentence.startswith("ResNet-50 in BF16 \N{DAGGER}: top-1 80.0 %")
+    (ratio,) = found(rate, record(throughput=throughput(5.0)))
+    assert ratio.marked
+    assert "BF16 \N{DAGGER} against FP32 at batch 1" in ratio.sentence
+    sound = found(record(throughput=throughput(5.0)), record("latency", latency_s=latency(0.01)))
+    assert [one.marked for one in sound] == [False, False]
+    assert "\N{DAGGER}" not in "".join(one.sentence for one in sound)
+
+
+def test_findings_of_several_machines_name_theirs():
+    other = ENVIRONMENT | {"machine_key": "other"}
+    records = [*rates([100, 101]), *rates([200, 202], "int8")]
+    records += [one.model_copy(update={"id": f"{one.id}-2", "environment": other}) for one in records]
+    assert [one.sentence.split(":")[0] for one in found(*records)] == [
+        "AlexNet on machine 1", "AlexNet on machine 2",
+    ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.analysis.marks import MARK, asked_shares, is_marked, ran_text, with_mark
+from inferometer.analysis.marks import MARK, asked_shares, is_marked, ran_text, share_text, with_mark
 from inferometer.analysis.summary import summarise
 from tests.unit.report.sample_records import latency, record, throughput
 
@@ -26,6 +26,18 @@ def test_a_known_share_under_the_limit_is_marked_and_an_unknown_one_is_not():
     assert [is_marked(share) for share in (0.0, 0.899, 0.9, 1.0, None)] == [True, True, False, False, False]
     assert (with_mark("INT8", 0.5), with_mark("INT8", None)) == (f"INT8 {MARK}", "INT8")
     assert (ran_text(0.84, "int8"), ran_text(None, "int8")) == ("84 % in INT8", "not known")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0 %"), (0.004, "0.4 %"), (0.84, "84 %"), (0.896, "89.6 %"), (0.8999, "89.99 %"), (0.9, "90 %"),
+        (0.90001, "90 %"), (0.996, "99.6 %"), (1.0, "100 %"), (1e-7, "under 0.01 %"),
+        (0.9 - 1e-7, "under 90 %"), (1 - 1e-7, "over 99.99 %"),
+    ],
+)  # fmt: skip
+def test_rounding_never_reaches_the_limit_nothing_or_everything(share, text):
+    assert share_text(share) == text
 
 
 def test_latency_takes_the_share_of_the_throughput_trials_of_its_batch():

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from inferometer.analysis.summary import summarise
-from tests.unit.report.sample_records import ENVIRONMENT, record, study, throughput
+from tests.unit.report.sample_records import ENVIRONMENT, accuracy, record, study, throughput
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +153,38 @@ def test_load_by_other_processes_is_said():
         "Other processes kept up to 0.980 cores busy during 1 of 2 timed trials: those rates may be too low."
     ]
     assert said(one(0, 0.05)) == []
+
+
+def test_options_of_one_engine_stay_apart_outside_the_tables_too():
+    plain, other = {"options": {}}, {"options": {"provider": "x"}}
+    low = {"fp32": 0.0, "bf16": 1.0}
+    records = [
+        record(batch=64, status="out_of_memory", reason="full", config=plain, id="a"),
+        record(batch=128, status="out_of_memory", reason="full", config=other, id="b"),
+        record(precision="bf16", status="unsupported", reason="no kernels", config=plain, id="c"),
+        record(throughput=throughput(5.0), precision_mac_share={"fp32": 1.0}, config=plain, id="d"),
+        record(throughput=throughput(6.0), precision_mac_share=low, config=other, id="e"),
+    ]
+    found = summarise(records, lambda _: None)
+    default, given = (("options.provider", "default"),), (("options.provider", "x"),)
+    assert [(one.setup.batch, one.setup.variant) for one in found.not_measured] == [
+        (64, default), (128, given), (1, default),
+    ]  # fmt: skip
+    assert [one.sentence for one in found.findings if one.about == "memory"] == [
+        "ResNet-50 in FP32 (options.provider default) ran out of memory at batch 64.",
+        "ResNet-50 in FP32 (options.provider x) ran out of memory at batch 128.",
+    ]
+    (caution,) = [one for one in found.cautions if "was asked to run" in one]
+    assert caution.startswith("ResNet-50 (options.provider x) was asked to run in FP32, but only 0 % of its")
+
+
+def test_accuracy_alone_names_its_options():
+    plain, other = {"options": {}}, {"options": {"provider": "x"}}
+    records = [
+        record("accuracy", precision="fp32", accuracy=accuracy(top1), config=config, id=str(top1))
+        for top1, config in ((0.8, plain), (0.5, other))
+    ]
+    starts = [one.sentence.split(":")[0] for one in summarise(records, lambda _: None).findings]
+    assert starts == [
+        "ResNet-50 in FP32 (options.provider default)", "ResNet-50 in FP32 (options.provider x)",
+    ]  # fmt: skip

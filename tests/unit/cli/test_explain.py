@@ -93,23 +93,64 @@ def test_no_store_ends_with_8(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("content", "text"),
     [(b"{", "no layers"), (b'{"executed": [], "profile": [{"name": "a"}]}', "no layers of a trial: KeyError"),
-     (None, "a record names it, but")],
+     (b'{"executed": [], "profile": [{"seconds": 1e999}]}', "no layers: 1e999 is no number"),
+     (b'{"executed": [], "profile": [{"seconds": NaN}]}', "no layers: NaN is no number")],
 )  # fmt: skip
 def test_damaged_layers_end_with_8(capsys, tmp_path, content, text):
     place = tmp_path / "study"
     name = "sidecars/x.layers.json"
-    side = [{"path": name, "sha256": hashlib.sha256(content or b"").hexdigest()}]
+    side = [{"path": name, "sha256": hashlib.sha256(content).hexdigest()}]
     store_of(
         place,
         record(throughput=throughput(9.0), sidecars=side),
         record(precision="int8", throughput=throughput(9.0)),
     )
-    if content is not None:
-        (place / name).write_bytes(content)
+    (place / name).write_bytes(content)
     ended = inferometer(capsys, "explain", place)
     assert ended.code == 8
     assert text in ended.err
     assert ended.err.count("\n") == 1
+
+
+def test_missing_layers_are_said_and_all_else_is_explained(capsys, tmp_path):
+    side = [{"path": "sidecars/x.layers.json", "sha256": "0" * 64}]
+    place = store_of(
+        tmp_path / "study",
+        record(throughput=throughput(9.0), sidecars=side),
+        record(precision="int8", throughput=throughput(9.0)),
+    )
+    ended = inferometer(capsys, "explain", place)
+    assert (ended.code, ended.err) == (0, "")
+    assert (
+        "No times of layers for FP32 at batch 1: sidecars/x.layers.json is missing from the study's folder."
+        in ended.out
+    )
+
+
+def test_a_name_cannot_command_the_terminal_or_start_a_line(capsys, tmp_path):
+    odd = {"model": "a\x1b[2Jb\nc"}
+    both = [
+        record(precision=one, throughput=throughput(9.0), trial_model=odd["model"])
+        for one in ("fp32", "int8")
+    ]
+    ended = inferometer(capsys, "explain", store_of(tmp_path / "study", *both))
+    assert ended.out.startswith("a\N{REPLACEMENT CHARACTER}[2Jb c on onnxruntime, cpu: INT8")
+    assert "\x1b" not in ended.out
+
+
+def test_the_mark_is_explained_without_tables_too(capsys, tmp_path):
+    low = [
+        record(throughput=throughput(9.0)),
+        record(precision="int8", throughput=throughput(9.0), precision_mac_share={"fp32": 1.0}),
+    ]
+    ended = inferometer(capsys, "explain", store_of(tmp_path / "study", *low))
+    assert "INT8 \N{DAGGER} against FP32" in ended.out
+    assert ended.out.count("less than 90 % of the multiply-accumulates ran at the precision asked for.") == 1
+
+
+def test_a_program_is_told_the_machine(capsys, folder):
+    (one,) = inferometer(capsys, "explain", folder, "--json").document["explanations"]
+    assert one["machine"] == 1
 
 
 def test_changed_layers_are_refused(capsys, tmp_path):

@@ -81,8 +81,10 @@ def test_a_precision_that_did_not_run_as_asked_is_marked_in_table_and_chart(low)
     assert [one.name for one in table.columns][1:3] == ["FP32", f"INT8 {MARK}"]
     assert MARK_NOTE in table.note
     assert table.note.endswith("Ran: 50 % in INT8.")
-    sets = explanation_chart(low).to_dict()["datasets"].values()
-    assert f"INT8 {MARK}" in {row["precision"] for rows in sets for row in rows}
+    assert [one.name for one in explanation_tables(low)[1].columns][2:4] == ["FP32", f"INT8 {MARK}"]
+    for rows in explanation_chart(low).to_dict()["datasets"].values():
+        assert {row["precision"] for row in rows} == {"FP32", f"INT8 {MARK}"}
+    assert f"INT8 {MARK} against FP32" in explanation_page([low], [], "study")
 
 
 def test_the_chart_stacks_each_precision_and_shows_the_call(one):

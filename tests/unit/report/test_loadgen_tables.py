@@ -7,6 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from inferometer.analysis.summary import summarise
+from inferometer.cli.console import print_findings
 from inferometer.report.html import page
 from inferometer.report.tables import csv_text, result_tables, table_of
 from tests.unit.report.sample_records import latency, record, study, throughput
@@ -133,3 +134,15 @@ def test_csv_has_every_figure_raw_and_the_clock() -> None:
     assert (offline["loadgen_clock"], offline["throughput_images_per_s"]) == ("loadgen", "")
     assert (single["loadgen_latency_s_p90"], single["loadgen_result_valid"]) == ("0.02", "true")
     assert other["loadgen_clock"] == other["loadgen_samples_per_s"] == ""
+
+
+def test_a_study_of_loadgen_alone_is_not_said_to_have_no_number(capsys) -> None:
+    records = [by_loadgen()]
+    text = "LoadGen alone gave numbers: see its tables."
+    print_findings(summary_of(*records))
+    assert f"- {text}\n" in capsys.readouterr().out
+    assert text in page(summary_of(*records), records)
+    lost = [by_loadgen(status="failed")]
+    print_findings(summary_of(*lost))
+    assert "- No trial gave a number.\n" in capsys.readouterr().out
+    assert "No trial gave a number." in page(summary_of(*lost), lost)

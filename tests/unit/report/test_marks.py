@@ -9,7 +9,9 @@ import pytest
 
 from inferometer.analysis.marks import MARK, MARK_NOTE
 from inferometer.analysis.summary import summarise
+from inferometer.cli.console import print_findings
 from inferometer.report.charts import charts
+from inferometer.report.document import prose
 from inferometer.report.html import page
 from inferometer.report.tables import csv_text, table_of
 from tests.unit.report.sample_records import accuracy, latency, per_image, record, throughput
@@ -125,3 +127,14 @@ def test_the_csv_says_share_and_mark_of_every_kind_of_trial():
     for kind in ("throughput", "latency", "accuracy"):
         assert found[kind, "int8"] == ("0.84", "true")
         assert found[kind, "fp32"] == ("", "")
+
+
+def test_the_mark_is_explained_where_findings_are_shown(capsys):
+    base = record(throughput=throughput(5.0), precision_mac_share={"fp32": 1.0})
+    own = record(precision="bf16", throughput=throughput(9.0), precision_mac_share={"fp32": 1.0})
+    print_findings(summarise([base, own], lambda _: None))
+    assert capsys.readouterr().out.rstrip().endswith(f"- {MARK_NOTE}")
+    print_findings(summarise([base], lambda _: None))
+    assert MARK_NOTE not in capsys.readouterr().out
+    found = page(summarise([base, own], lambda _: None), [base, own]).split("</section>")[0]
+    assert f"<p class='note'>{prose(MARK_NOTE)}</p>" in found

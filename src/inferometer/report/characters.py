@@ -1,0 +1,44 @@
+"""Which characters of a name may stand where: names come from files, and may hold any."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import vl_convert
+
+__all__ = ["allowed", "one_line", "page_bytes", "png"]
+
+_OTHER = "\N{REPLACEMENT CHARACTER}"
+# Source: W3C, Extensible Markup Language (XML) 1.0, production 2 (Char).
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_BREAKS = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
+# Control characters, which terminals obey; what turns the direction of all that follows; lone surrogates.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def allowed(value: Any) -> Any:
+    """``value`` with every text in it, however deep, free of characters that XML 1.0 has no place for."""
+    if isinstance(value, str):
+        return _NOT_XML.sub(_OTHER, value)
+    if isinstance(value, dict):
+        return {allowed(key): allowed(inner) for key, inner in value.items()}
+    return [allowed(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def one_line(text: str) -> str:
+    """``text`` for a terminal: breaks become spaces, and whatever else it would obey is replaced."""
+    return _UNSEEN.sub(_OTHER, _BREAKS.sub(" ", text))
+
+
+def page_bytes(page: str) -> bytes:
+    """A page as UTF-8."""
+    return str(allowed(page)).encode("utf-8")
+
+
+def png(specification: dict[str, Any], scale: float) -> bytes:
+    """Draw a Vega-Lite specification, with ``scale`` device pixels per chart pixel; returns a PNG file.
+
+    It is drawn by way of SVG, whose reader ends the whole process at a character that XML does not allow.
+    """
+    return bytes(vl_convert.vegalite_to_png(allowed(specification), scale=scale))
