@@ -210,7 +210,7 @@ def _side(
         mac_share=row.mac_share,
         record_id=record.id,
         in_flight=rate.in_flight,
-        call_s=(row.setup.batch or 1) * rate.in_flight / rate.images_per_s,
+        call_s=(row.setup.batch or 1) * rate.in_flight / statistics.geometric_mean(row.repeats),
         profile_s=_sum(profile) if profile else None,
         layers=profile or (),
         roles_told=bool(profile) and all(layer.role is not None for layer in profile or ()),

@@ -36,7 +36,7 @@ class Side:
         mac_share: The share at the precision asked for.
         record_id: The trial that the rest is of: the one with the profile, else the first repeat.
         in_flight: Requests under way at once in it.
-        call_s: What one call took in it: batch times requests in flight over images/s.
+        call_s: What one call took: batch times requests in flight over ``rate``, that of all repeats.
         profile_s: Sum of the profile's seconds, one call alone; None without a profile.
         layers: The profile; empty without one.
         roles_told: Whether the profile says which layers reorder or quantize.

@@ -128,6 +128,10 @@ def _settings(record: Record) -> dict[str, str]:
     for name in _SETTINGS:
         if name in config:
             _flatten(name, config[name], found)
+    # What the options choose may have a version of its own: it tells trials of the same options apart.
+    version, _, chosen = found.get("engine_version", "").partition(" with ")
+    if chosen:
+        found |= {"engine_version": version, "version of what the options choose": chosen}
     return found
 
 

@@ -30,6 +30,7 @@ from inferometer.cli import (
 )
 from inferometer.cli.console import Interrupted
 from inferometer.errors import ConfigError, InferometerError, StoreError
+from inferometer.report.characters import one_line
 
 __all__ = ["app", "main", "run_command"]
 
@@ -117,7 +118,7 @@ def _run(command: Any, arguments: list[str] | None) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    line = " ".join(text.split())
+    line = one_line(" ".join(text.split()))
     sys.stderr.write(f"inferometer: {line}\n")
     return code
 

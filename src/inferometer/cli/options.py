@@ -64,9 +64,7 @@ LabelOffsetOption = Annotated[
 ]
 EngineOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--option", metavar="KEY=VALUE", help="Of the engine: provider=openvino, ... Repeatable."
-    ),
+    typer.Option("--option", metavar="KEY=VALUE", help="Of the engine: provider=openvino, ... Repeatable."),
 ]
 InputOption = Annotated[
     list[str] | None,

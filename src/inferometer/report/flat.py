@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from inferometer.analysis.grouping import PRECISION_ORDER
@@ -60,6 +61,7 @@ def _flat(record: Record, asked: float | None = None) -> Iterator[tuple[str, Any
     yield from _fields(Latency, record.latency_s, "latency_s_")
     yield from _fields(Memory, record.memory, "memory_")
     yield "load_s", record.load_s
+    yield "compile_s", record.compile_s
     yield "wall_s", record.wall_s
     yield from _fields(Accuracy, record.accuracy, "accuracy_", leave=("skipped_files",))
     yield from _fields(LoadGenResult, record.loadgen, "loadgen_", leave=("latency_s", "constraints"))
@@ -82,13 +84,21 @@ def _flat(record: Record, asked: float | None = None) -> Iterator[tuple[str, Any
     environment = record.environment or {}
     yield "machine_key", environment.get("machine_key")
     yield "cpu_model", (environment.get("cpu") or {}).get("model")
-    yield "engine_version", (environment.get("libraries") or {}).get(record.trial.engine)
+    config = record.config or {}
+    installed = (environment.get("libraries") or {}).get(record.trial.engine)
+    yield "engine_version", config.get("engine_version", installed)
+    yield "options", _compact(config.get("options"))
+    yield "session", _compact(record.session)
 
 
 def _fields(kind: type[Any], value: Any, prefix: str, leave: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
     for name in kind.model_fields:
         if name not in leave:
             yield f"{prefix}{name}", None if value is None else getattr(value, name)
+
+
+def _compact(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _names() -> list[str]:

@@ -94,10 +94,10 @@ def test_a_baseline_that_did_not_run_as_asked_is_named():
 
 def test_profiles_are_held_against_the_measured_time_and_never_scaled():
     (text,) = text_of(usual(), "profile")
-    # The first repeats: 8 images at 100 and at 200 images/s.
+    # 8 images at 100, 101 and 102, and at 200, 201 and 202 images/s: geometric means.
     assert text.startswith(
-        "The layers of one call of FP32 sum to 10.0 ms, where a call took 80.0 ms (12 %), of INT8 sum to"
-        " 7.00 ms, where a call took 40.0 ms (18 %)."
+        "The layers of one call of FP32 sum to 10.0 ms, where a call took 79.2 ms (13 %), of INT8 sum to"
+        " 7.00 ms, where a call took 39.8 ms (18 %)."
     )
     assert "the profiles' own ratio is 1.43×, the measured one 1.99×" in text
     assert text.endswith("Read the layers as shares of a call, not as its milliseconds.")

@@ -103,6 +103,18 @@ def test_other_settings_are_never_pooled():
     assert gain.ratio == pytest.approx(3.0, rel=0.01)
 
 
+def test_an_option_and_its_absence_are_two_rows_named_by_it_alone():
+    plain = {"options": {"threads": 2}, "engine_version": "1.32.0"}
+    other = {"options": {"threads": 2, "provider": "openvino"}, "engine_version": "1.32.0 with 1.8.1"}
+    others = [one.model_copy(update={"id": f"{one.id}-other"}) for one in rates([300, 301], config=other)]
+    found = summary_of(rates([100, 101], config=plain) + others)
+    assert [(row.setup.variant, row.mean) for row in found.throughput] == [
+        ((("options.provider", "default"),), 100.5),
+        ((("options.provider", "openvino"),), 300.5),
+    ]
+    assert found.speed_ups == ()
+
+
 def test_a_failed_repeat_is_told_and_does_not_split_its_row():
     lost = record("throughput", "resnet50", "fp32", 8, 2, status="failed", reason="signal 11")
     lost = lost.model_copy(update={"model": None, "environment": None, "probe": None})

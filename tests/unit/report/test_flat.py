@@ -32,6 +32,14 @@ def test_what_is_absent_is_empty_and_zero_is_zero(records):
     assert row["mac_share_int8"] == "0.0"
 
 
+def test_options_and_session_tell_the_rows_of_one_engine_apart():
+    config = {"options": {"provider": "openvino", "threads": 2}, "engine_version": "1.32.0 with 1.8.1"}
+    row = read([record(throughput=throughput(5.0), config=config, session={"threads": 2}, compile_s=1.5)])[0]
+    assert row["options"] == '{"provider":"openvino","threads":2}'
+    assert (row["session"], row["engine_version"]) == ('{"threads":2}', "1.32.0 with 1.8.1")
+    assert row["compile_s"] == "1.5"
+
+
 def test_columns_are_the_same_whatever_the_records(records):
     header = csv_text([]).splitlines()[0]
     assert csv_text(records).splitlines()[0] == header
