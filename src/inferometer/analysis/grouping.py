@@ -61,12 +61,13 @@ def setups(records: Sequence[Record], machines: Mapping[str, int]) -> dict[Setup
 
 
 def in_order(setup: Setup, models: Sequence[str]) -> tuple[Any, ...]:
-    """Sort key: the models as the study lists them, then engine, device, precision, batch."""
+    """Sort key: the models as the study lists them, then engine, device, settings, precision, batch."""
     return (
         setup.machine,
         models.index(setup.model),
         setup.engine,
         setup.device,
+        common_settings(setup),
         PRECISION_ORDER.index(setup.precision),
         setup.batch or 0,
         setup.variant,

@@ -152,7 +152,7 @@ def _field(name: str) -> Callable[[Setup], Cell]:
 
 
 def _variant(setup: Setup) -> Cell:
-    text = ", ".join(f"{name} {value}" for name, value in setup.variant)
+    text = ", ".join(f"{name.removeprefix('options.')} {value}" for name, value in setup.variant)
     return Cell(text or NONE, text or None)
 
 

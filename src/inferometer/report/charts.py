@@ -103,7 +103,7 @@ def _throughput(summary: Summary) -> Chart | None:
     if any(_cut(_with(members, "hi"), _values(members)) for members in _by_panel(rows).values()):
         caption += _CUT
     if any("absent" in row for row in rows):
-        caption += " \N{MULTIPLICATION X} marks a batch that gave no number; the table says why."
+        caption += " A cross marks a batch that gave no number; the table says why."
     return _chart(
         summary, "throughput", "Throughput by batch and precision", caption, rows, draw, _PANEL_HEIGHT
     )

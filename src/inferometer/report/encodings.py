@@ -48,7 +48,7 @@ class Panels:
         for name in self._differ:
             value = getattr(setup, name)
             parts.append(f"machine {value + 1}" if name == "machine" else str(value))
-        parts += [f"{name} {value}" for name, value in setup.variant]
+        parts += [f"{name.removeprefix('options.')} {value}" for name, value in setup.variant]
         return {"panel": ", ".join(parts), "precision": setup.precision.upper(), "batch": setup.batch}
 
 

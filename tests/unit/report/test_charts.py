@@ -55,7 +55,7 @@ def test_throughput_shows_means_intervals_every_repeat_and_what_failed(drawn, su
     assert {(row["batch"], row["text"]) for row in rows(drawn["throughput"], "absent")} == {
         (512, "out of memory"), (1024, "skipped"),
     }  # fmt: skip
-    assert "\N{MULTIPLICATION X} marks a batch that gave no number" in drawn["throughput"].caption
+    assert "A cross marks a batch that gave no number" in drawn["throughput"].caption
 
 
 def test_speed_up_panels_share_a_scale_that_holds_one_and_all_intervals(drawn, summary):
