@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -321,10 +322,25 @@ def spelled(window: dict[str, Any], *names: str) -> str:
         pads = [min(pad, wide[place % 2]) for place, pad in enumerate(window["pads"])]
         found["pads"] = pads
     if "ceil_mode" in names:
-        found["ceil_mode"] = int(window["ceil"] and not window["auto"])  # type: ignore[assignment]
+        ceil = window["ceil"] and window["auto"] in (None, "VALID")
+        found["ceil_mode"] = int(ceil)  # type: ignore[assignment]
     if "count_include_pad" in names:
         found["count_include_pad"] = int(window["include"])  # type: ignore[assignment]
     return ", ".join(f"{name} = {value}" for name, value in found.items())
+
+
+def no_window_behind(window: dict[str, Any]) -> bool:
+    """Whether each window begins before the image's end, also where sizes round up; others are refused."""
+    pads = window["pads"]
+    for axis, (size, kernel, stride, dilation) in enumerate(
+        zip(window["size"], window["kernel"], window["strides"], window["dilations"], strict=True)
+    ):
+        wide = 0 if window["auto"] else kernel - 1
+        begin, end = min(pads[axis], wide), min(pads[axis + 2], wide)
+        last = -(-(size + begin + end - (kernel - 1) * dilation - 1) // stride) * stride
+        if last >= size + begin:
+            return False
+    return True
 
 
 @given(window=WINDOWS, groups=st.sampled_from([1, 2, 4]), bias=st.booleans())
@@ -350,6 +366,7 @@ def test_largest_of_windows(window: dict[str, Any], tmp_path: Path) -> None:
         # onnxruntime's paddings leave dilations out, and may come out negative.
         assume(all(step <= side for step, side in zip(window["strides"], window["kernel"], strict=True)))
         window = window | {"dilations": (1, 1)}
+    assume(not window["ceil"] or no_window_behind(window))
     attributes = spelled(window, "dilations", "ceil_mode")
     agrees(built(f"(float[N,2,{height},{width}] x) y = MaxPool<{attributes}>(x)", 12), tmp_path)
 
@@ -358,6 +375,9 @@ def test_largest_of_windows(window: dict[str, Any], tmp_path: Path) -> None:
 @FEW
 def test_means_of_windows(window: dict[str, Any], tmp_path: Path) -> None:
     height, width = window["size"]
+    if window["auto"]:
+        assume(all(step <= side for step, side in zip(window["strides"], window["kernel"], strict=True)))
+    assume(not window["ceil"] or no_window_behind(window | {"dilations": (1, 1)}))
     attributes = spelled(window, "ceil_mode", "count_include_pad")
     agrees(built(f"(float[N,2,{height},{width}] x) y = AveragePool<{attributes}>(x)", 19), tmp_path)
 
@@ -401,7 +421,15 @@ def test_a_batchnorm_behind_a_layer_is_folded(layer: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "opset", "reason"),
     [
-        ("a, m = MaxPool<kernel_shape = [2, 2]>(x) y = Identity(a)", 12, "its output 'm' is not mapped"),
+        ("a, m = MaxPool<kernel_shape = [2, 2]>(x) b = Cast<to = 1>(m) y = Add(a, b)", 12,
+         "its output 'm' is not mapped"),
+        ("y = MaxPool<kernel_shape = [1, 1], strides = [2, 3], pads = [0, 0, 0, 0], ceil_mode = 1>(x)", 12,
+         r"its windows give \[2, 2\] values, ONNX's shape inference \[3, 2\]"),
+        ('y = MaxPool<kernel_shape = [2, 2], dilations = [2, 1], auto_pad = "SAME_UPPER">(x)', 12,
+         "auto_pad SAME with dilations"),
+        ('y = AveragePool<kernel_shape = [2, 1], strides = [1, 2], auto_pad = "SAME_LOWER">(x)', 12,
+         "auto_pad SAME with windows smaller than their strides"),
+        ("y, a, b, c, d = BatchNormalization(x, s, s, s, s)", 8, "its output 'a' is not mapped"),
         ("y = AveragePool<kernel_shape = [2, 2], dilations = [2, 2]>(x)", 19, r"dilations \[2, 2\]"),
         ('y = Pad<mode = "reflect">(x, pads)', 13, "mode reflect"),
         ('y = Resize<mode = "cubic">(x, , twice)', 13, "mode cubic with half_pixel"),
@@ -412,16 +440,16 @@ def test_a_batchnorm_behind_a_layer_is_folded(layer: str, tmp_path: Path) -> Non
         ("a = Cast<to = 2>(x) y = Cast<to = 1>(a)", 13, "it casts floats to uint8"),
         ("y = Reshape(x, shape)", 13, "its input 1 is computed in each call"),
     ],
-)
+)  # fmt: skip
 def test_a_form_that_is_not_mapped_is_refused_with_the_node(
     text: str, opset: int, reason: str, tmp_path: Path
 ) -> None:
     weights = {
         "pads": ints(0, 0, 1, 1, 0, 0, 1, 1), "twice": np.array([1, 1, 2, 2], np.float32),
         "half": np.array([1, 1, 0.5, 0.5], np.float32), "from": ints(-1), "to": ints(-4), "on": ints(2),
-        "back": ints(-1),
+        "back": ints(-1), "s": normal(3),
     }  # fmt: skip
-    used = {name: one for name, one in weights.items() if name in text}
+    used = {name: one for name, one in weights.items() if re.search(rf"\b{name}\b", text)}
     extra = ", int64[4] shape" if "shape)" in text else ""
     model = built(f"(float[N,3,4,4] x{extra}) {text}", opset, used)
     path = tmp_path / "model.onnx"
@@ -450,6 +478,44 @@ def test_the_table_names_operators_of_onnx_alone() -> None:
         ]
         there = set().union(*(one.attributes for one in versions))
         assert attributes <= there | {"consumed_inputs", "axis", "broadcast"}, name
+
+
+@pytest.mark.parametrize(
+    ("text", "opset"),
+    [
+        ("a, m = MaxPool<kernel_shape = [2, 2]>(x) y = Relu(a)", 12),
+        ("a, m = Dropout<ratio = 0.5>(x) y = Relu(a)", 8),
+        ("a, y, c = Split<axis = 1, split = [1, 1, 1]>(x)", 11),
+        ('y = MaxPool<kernel_shape = [3, 3], strides = [2, 2], auto_pad = "VALID", ceil_mode = 1>(x)', 12),
+        ("s = Shape<start = 1, end = -1>(x) c = Cast<to = 1>(s) q = ReduceSum(c) y = Mul(x, q)", 15),
+    ],
+)
+def test_outputs_that_nobody_reads_and_sizes_that_round_up(text: str, opset: int, tmp_path: Path) -> None:
+    agrees(built(f"(float[N,3,6,6] x) {text}", opset), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        # The second node's label, made of its operator and place, is the third's name.
+        ("r = Relu(x) a = Gemm(r, w) y = Gemm<transB = 1, alpha = 2.0>(a, w)", {"w": normal(3, 3)}),
+        ("r = Relu(x) a = Gather<axis = 1>(r, i) b = Gather<axis = 1>(a, j) y = Add(a, b)",
+         {"i": ints(0, 1), "j": ints(1, 0)}),
+        ("r = Relu(x) a = Gather<axis = 1>(r, i) y = Add(a, w)", {"i": ints(2, 0), "w": normal(1)}),
+    ],
+)  # fmt: skip
+def test_names_that_resemble_those_made_here_collide_with_none(
+    text: str, weights: dict[str, Any], tmp_path: Path
+) -> None:
+    model = built(f"(float[N,3] x) {text}", weights=weights)
+    model.graph.node[2].name = f"{model.graph.node[1].op_type}_1"
+    if text.endswith("Add(a, w)"):
+        model.graph.node[2].name, stored = "sum", "0@Gather_1"
+        model.graph.initializer[1].name = model.graph.node[2].input[1] = stored
+    agrees(model, tmp_path)
+    with registry.engine("torch").load(tmp_path / "model.onnx", "cpu", "fp32", 2, {"threads": 1}) as session:
+        names = [layer.name for layer in session.executed()]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5])

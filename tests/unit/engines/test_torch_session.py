@@ -242,6 +242,22 @@ def test_halves_are_computed_and_floats_handed_out(dtype: Any, tmp_path: Path) -
     assert {one.precision for one in executed_layers(program, 1, frozenset())} == {name}
 
 
+@pytest.mark.parametrize("second", ["x", "w", "k"])
+def test_an_output_may_be_an_input_or_a_constant(second: str, tmp_path: Path) -> None:
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, 3] x) => (float[N, 3] y, float[A, B] {second}) {{
+      k = Constant<value = float[1, 3] {{2.0, 3.0, 4.0}}>()  a = Mul(x, k)  y = Add(a, w) }}""")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 3), np.float32), "w"))
+    onnx.save(model, tmp_path / "model.onnx")
+    x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    wanted = {"x": x, "w": np.ones((1, 3), np.float32), "k": np.array([[2, 3, 4]], np.float32)}[second]
+    with registry.engine("torch").load(tmp_path / "model.onnx", "cpu", "fp32", 2, {"threads": 1}) as session:
+        assert [one.shape for one in session.outputs] == [(2, 3), wanted.shape]
+        found = session.infer({"x": x})
+    np.testing.assert_array_equal(found["y"], x * [[2, 3, 4]] + 1)
+    np.testing.assert_array_equal(found[second], wanted)
+
+
 def test_lrn_of_large_halves_does_not_overflow(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[N, 3, 2, 2] x) => (float[N, 3, 2, 2] y) { y = LRN<size = 3>(x) }"""

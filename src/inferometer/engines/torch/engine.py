@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -72,6 +72,9 @@ class TorchEngine:
             }
             return {"fp32": None, "tf32": "tf32 is a format of NVIDIA GPUs", **halves, "int8": _NO_INT8}
         names = [one.name for one in self.devices()]
+        if names == ["cpu"]:
+            built = "finds no NVIDIA GPU" if torch.version.cuda else "is a build without CUDA"
+            return dict.fromkeys(get_args(Precision), f"PyTorch {self.version} {built}")
         major = torch.cuda.get_device_capability(device)[0] if device in names else 0
         # Source: CUDA C++ Programming Guide, compute capabilities: tensor cores take both from 8.0 on.
         old = None if major >= 8 else "tensor cores take it from compute capability 8.0 on"

@@ -32,13 +32,9 @@ def fused(program: Program) -> Program:
             continue
         parts = _pattern(step, made, reads, gone)
         if parts is not None:
-            merged[step.name] = _one(parts, program)
+            merged[step.outputs[0]] = _one(parts, program)
             gone.update(part.outputs[0] for part in parts[:-1])
-    steps = [
-        merged.get(step.name, step) if step.operation.activation == "relu" else step
-        for step in program.steps
-        if step.outputs[0] not in gone
-    ]
+    steps = [merged.get(step.outputs[0], step) for step in program.steps if step.outputs[0] not in gone]
     return replace(program, steps=tuple(steps))
 
 

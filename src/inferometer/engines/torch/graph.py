@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from inferometer.contracts import TensorInfo
 from inferometer.engines.torch import operators, shaping, windows
@@ -21,7 +21,15 @@ from inferometer.errors import Unsupported, nearest
 from inferometer.models.constants import evaluate_constants
 from inferometer.models.files import load
 from inferometer.models.fold import fold_batchnorm
-from inferometer.models.graph import constant_tensors, consumer_counts, is_standard, node_label, true_inputs
+from inferometer.models.graph import (
+    all_nodes,
+    constant_tensors,
+    consumer_counts,
+    is_standard,
+    node_label,
+    true_inputs,
+    unused_name,
+)
 from inferometer.models.macs import node_macs
 from inferometer.models.opset import opset_of
 from inferometer.models.plain import plain
@@ -41,7 +49,7 @@ class Step:
     """One node as it runs.
 
     Attributes:
-        name: The node's name in the file.
+        name: The node's name in the file, made different from those of all other steps.
         op: Its operator.
         operation: What it computes.
         inputs: Names of the tensors that `operation.function` takes, in order.
@@ -134,8 +142,14 @@ def with_batch(model: ModelProto, batch: int, path: Path) -> ModelProto:
             info.type.tensor_type.shape.dim[0].dim_value = batch
     # What the file says of other tensors holds for its own batch, if at all.
     del copy.graph.value_info[:]
+    known = {info.name: info.type for info in inputs}
+    for tensor in copy.graph.initializer:
+        known[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
     for info in copy.graph.output:
-        info.type.tensor_type.ClearField("shape")
+        if info.name in known:
+            info.type.CopyFrom(known[info.name])
+        else:
+            info.type.tensor_type.ClearField("shape")
     return copy
 
 
@@ -203,15 +217,18 @@ class _Building:
         }
         self._made = {info.name for info in true_inputs(model.graph)}
         self._keep: set[str] = set()
+        self._wide: dict[str, str] = {}  # by a stored tensor's name, that under which it stays float32
         self._reads = consumer_counts(model.graph)
+        _forget_unread(model.graph, self._reads)
+        self._taken = {*facts, *self._stored, *self._made, *self._reads}
+        self._taken.update(name for node in all_nodes(model.graph) for name in node.output)
 
     def program(self, given: tuple[TensorInfo, ...], results: tuple[TensorInfo, ...]) -> Program:
         steps: list[Step] = []
         unknown: Counter[str] = Counter()
         example: dict[str, str] = {}
         faults: list[str] = []
-        for index, node in enumerate(self._graph.node):
-            label = node_label(node, index)
+        for node, label in zip(self._graph.node, _labels(self._graph), strict=True):
             if node.op_type == "Constant" and is_standard(node.domain):
                 continue
             if not is_standard(node.domain) or node.op_type not in BUILDERS:
@@ -289,17 +306,19 @@ class _Building:
                 self._stored[name] = tensor.contiguous()
 
     def _add(self, wanted: str, tensor: torch.Tensor) -> str:
-        self._stored[wanted] = tensor
-        return wanted
+        """Store a tensor under a name that no other of the graph has."""
+        name = unused_name(wanted, self._taken)
+        self._stored[name] = tensor
+        return name
 
     def _kept(self, name: str) -> str:
         """A stored tensor under a name of its own, since others may want it in halves."""
         if name not in self._stored:
             return name
-        kept = f"{name}@float32"
-        self._stored[kept] = self._stored[name]
-        self._keep.add(kept)
-        return kept
+        if name not in self._wide:
+            self._wide[name] = self._add(f"{name}@float32", self._stored[name])
+            self._keep.add(self._wide[name])
+        return self._wide[name]
 
     def _refuse(self, unknown: Counter[str], example: Mapping[str, str], faults: Sequence[str]) -> None:
         if unknown:
@@ -313,6 +332,29 @@ class _Building:
         for result in results:
             if result.name not in self._made and result.name not in self._stored:
                 raise Unsupported(f"{self._path}: output {result.name!r} is made by no node")
+
+
+def _forget_unread(graph: GraphProto, reads: Mapping[str, int]) -> None:
+    """Take the names of outputs beside the first that nobody reads, in place.
+
+    Not of BatchNormalization, which is in training mode for having them up to operator set 13.
+    """
+    for node in graph.node:
+        for place in range(1, len(node.output)):
+            if not reads[node.output[place]] and node.op_type != "BatchNormalization":
+                node.output[place] = ""
+
+
+def _labels(graph: GraphProto) -> list[str]:
+    """A name for each node, no two alike; nodes with a name of their own keep it, the first of several."""
+    taken = {node.name for node in graph.node if node.name}
+    seen: set[str] = set()
+    labels = []
+    for index, node in enumerate(graph.node):
+        own = bool(node.name) and node.name not in seen
+        seen.add(node.name)
+        labels.append(node.name if own else unused_name(node_label(node, index), taken))
+    return labels
 
 
 _OVERWRITING: dict[str, Any] = {

@@ -12,6 +12,7 @@ import torch
 from inferometer.contracts import ExecutedLayer, LayerTime
 from inferometer.engines.torch.graph import Program
 from inferometer.engines.torch.network import Network
+from inferometer.models.graph import unused_name
 
 __all__ = ["executed_layers", "kernel_times", "rounding_steps", "timed_passes"]
 
@@ -104,10 +105,11 @@ def timed_passes(
     """
     values: list[object] = []
     runners = list(network.steps())
+    taken_names = {one.step.name for one in runners}
     names = [
-        ("inputs", "Convert"),
+        (unused_name("inputs", taken_names), "Convert"),
         *((one.step.name, one.step.op) for one in runners),
-        ("outputs", "Convert"),
+        (unused_name("outputs", taken_names), "Convert"),
     ]
 
     def enter() -> None:

@@ -50,6 +50,13 @@ def _reshape(node: Node) -> Operation:
     return Operation(lambda x: x.reshape(target))
 
 
+@operator("Shape", attributes=("start", "end"))
+def _shape(node: Node) -> Operation:
+    """A stored value, as all shapes are known; from operator set 15 on also of some axes alone."""
+    sides = node.shape()[node.attr("start", 0) : node.attr("end")]
+    return Operation(lambda: torch.tensor(sides, dtype=torch.int64), ())
+
+
 @operator("Squeeze", "Unsqueeze", attributes=("axes",))
 def _squeeze(node: Node) -> Operation:
     source, axes = node.shape(), node.numbers(1, "axes")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,15 +50,21 @@ class _Windows:
         return self.begins == self.ends and self.overhang == (0,) * len(self.kernel)
 
     @property
+    def extents(self) -> tuple[int, ...]:
+        """Elements from the first to the last that a window takes in."""
+        return tuple(
+            (kernel - 1) * spread + 1 for kernel, spread in zip(self.kernel, self.dilation, strict=True)
+        )
+
+    @property
     def overhang(self) -> tuple[int, ...]:
         """Elements beyond the padded image that the last windows reach."""
         return tuple(
-            max(0, (steps - 1) * stride + (kernel - 1) * dilation + 1 - begin - size - end)
-            for steps, stride, kernel, dilation, begin, size, end in zip(
-                self.steps, self.stride, self.kernel, self.dilation, self.begins, self.source, self.ends,
-                strict=True,
+            max(0, (steps - 1) * stride + extent - begin - size - end)
+            for steps, stride, extent, begin, size, end in zip(
+                self.steps, self.stride, self.extents, self.begins, self.source, self.ends, strict=True
             )
-        )  # fmt: skip
+        )
 
     def padding(self) -> list[int]:
         """As ``torch.nn.functional.pad`` wants it: the last axis first."""
@@ -77,7 +83,7 @@ def _windows(node: Node, kernel: Sequence[int]) -> _Windows:
     pads = node.ints("pads", [0] * 2 * rank)
     auto = node.attr("auto_pad", "NOTSET")
     begins, ends = pads[:rank], pads[rank:]
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
+    if _same(node):
         begins, ends = _same_pads(auto, source, kernel, stride, dilation)
     elif auto == "VALID":
         begins = ends = (0,) * rank
@@ -85,7 +91,7 @@ def _windows(node: Node, kernel: Sequence[int]) -> _Windows:
         raise Unmapped(f"auto_pad {auto}")
     if min((*begins, *ends)) < 0:
         raise Unmapped("negative pads")
-    ceil = bool(node.attr("ceil_mode", 0)) and auto == "NOTSET"
+    ceil = bool(node.attr("ceil_mode", 0)) and not _same(node)
     steps = []
     for size, begin, end, width, step, spread in zip(
         source, begins, ends, kernel, stride, dilation, strict=True
@@ -96,7 +102,15 @@ def _windows(node: Node, kernel: Sequence[int]) -> _Windows:
         count = (math.ceil(free / step) if ceil else free // step) + 1
         # A window that would start in the padding behind the image does not count.
         steps.append(count - 1 if ceil and (count - 1) * step >= size + begin else count)
+    inferred = node.output_shape()[2:]
+    if tuple(steps) != inferred:
+        # Inference counts a last window that starts behind the image; here, as in onnxruntime, there is none.
+        raise Unmapped(f"its windows give {steps} values, ONNX's shape inference {list(inferred)}")
     return _Windows(tuple(kernel), stride, dilation, begins, ends, source, tuple(steps))
+
+
+def _same(node: Node) -> bool:
+    return node.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
 
 
 def _same_pads(
@@ -121,23 +135,47 @@ def _conv(node: Node) -> Operation:
         raise Unmapped(f"its kernel_shape {list(windows.kernel)} is not that of its weights {list(weight)}")
     rank, groups = len(windows.kernel), int(node.attr("group", 1))
     function = _CONV[rank]
-    inputs = node.present
-    if windows.begins == windows.ends:
-        stride, padding, dilation = windows.stride, windows.begins, windows.dilation
+    if weight[1] == 1 and rank == 2:
+        windows = _one_stride(windows)
+    stride, dilation = windows.stride, windows.dilation
+    # PyTorch 2.13 on the CPU reads beyond bfloat16 images where a dilated window lies in the padding alone.
+    inside = all(pad < extent for pad, extent in zip(windows.begins, windows.extents, strict=True))
+    if windows.begins == windows.ends and inside:
+        padding = windows.begins
 
         def plain(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
             result: Tensor = function(x, w, b, stride, padding, dilation, groups)
             return result
 
         form = ConvForm(stride, padding, dilation, groups) if rank == 2 else None
-        return Operation(plain, inputs, fresh=True, conv=form)
-    pads, stride, dilation = windows.padding(), windows.stride, windows.dilation
+        return Operation(plain, node.present, fresh=True, conv=form)
+    pads = windows.padding()
 
     def padded(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         result: Tensor = function(functional.pad(x, pads), w, b, stride, 0, dilation, groups)
         return result
 
-    return Operation(padded, inputs, fresh=True)
+    return Operation(padded, node.present, fresh=True)
+
+
+def _one_stride(windows: _Windows) -> _Windows:
+    """The same windows, all axes with one stride where one of them has a single window, which takes no step.
+
+    With one channel a group, where memory orders cannot be told apart by their strides, PyTorch 2.13 on the
+    CPU gives wrong numbers for a single window along an axis whose stride is not the other's.
+    """
+    single = [steps == 1 for steps in windows.steps]
+    if not any(single) or len(set(windows.stride)) == 1:
+        return windows
+    others = [stride for stride, alone in zip(windows.stride, single, strict=True) if not alone]
+    ends = [
+        extent - begin - size if alone else end
+        for extent, begin, size, end, alone in zip(
+            windows.extents, windows.begins, windows.source, windows.ends, single, strict=True
+        )
+    ]
+    stride = (others[0] if others else 1,) * len(single)
+    return replace(windows, stride=stride, ends=tuple(ends))
 
 
 @operator("ConvTranspose", attributes=(*_WINDOW, "group", "output_padding", "output_shape"))
@@ -168,6 +206,8 @@ def _max_pool(node: Node) -> Operation:
     node.need_floats()
     node.one_output()
     windows = _windows(node, node.ints("kernel_shape", ()))
+    if _same(node) and set(windows.dilation) != {1}:
+        raise Unmapped("auto_pad SAME with dilations, which runtimes pad differently")
     function = _MAX[len(windows.kernel)]
     kernel, stride, dilation = windows.kernel, windows.stride, windows.dilation
     if windows.even and _small(windows):
@@ -190,6 +230,10 @@ def _average_pool(node: Node) -> Operation:
     windows = _windows(node, node.ints("kernel_shape", ()))
     if set(windows.dilation) != {1}:
         raise Unmapped(f"dilations {list(windows.dilation)}")
+    if _same(node) and any(a < b for a, b in zip(windows.kernel, windows.stride, strict=True)):
+        raise Unmapped(
+            "auto_pad SAME with windows smaller than their strides, which runtimes place differently"
+        )
     function, kernel, stride = _MEAN[len(windows.kernel)], windows.kernel, windows.stride
     include = bool(node.attr("count_include_pad", 0))
     if windows.even and _small(windows):
