@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from importlib import metadata
 
 import pytest
@@ -102,7 +103,9 @@ def test_containers(tree, files, environ, kind):
     assert system_facts(tree(files), environ)[0].container == kind
 
 
-def test_libraries_by_their_metadata(monkeypatch):
+def test_libraries_by_their_metadata(monkeypatch, tmp_path):
+    (tmp_path / "onnxruntime_ep_nv_tensorrt-1.8.1.dist-info").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "not there")])
     installed = {"numpy": "2.1.0", "onnxruntime-gpu": "1.20.1", "tensorrt": "10.7.0"}
 
     def version(name: str) -> str:
@@ -117,6 +120,7 @@ def test_libraries_by_their_metadata(monkeypatch):
         "numpy": "2.1.0",
         "onnx": None,
         "onnxruntime": None,
+        "onnxruntime-ep-nv-tensorrt": "1.8.1",
         "onnxruntime-gpu": "1.20.1",
         "openvino": None,
         "pillow": None,
