@@ -149,12 +149,12 @@ def test_every_layer_becomes_an_integer_kernel_of_openvino(
     model = {**NETS, **MORE_NETS}[name]()
     found = openvino_layers(insert_qdq(model, table_of(model), scheme_of("openvino")), tmp_path)
     assert {op: found[op, "int8"] for op in expected} == expected
-    # In float: the input on its way to integers, LRN with what stands around it (Eltwise dequantizes its input),
-    # products without constants.
+    # In float: the input on its way to integers, LRN with what stands around it (Eltwise dequantizes what it
+    # reads), products without constants.
     left = {op for op, precision in found if precision != "int8"} - {"Reorder", "Reshape", "Subgraph"}
     assert left <= {
-        "googlenet": {"Eltwise", "Lrn", "Pooling", "Softmax"}, "alexnet": {"Lrn", "Pooling"}, "mobilenet_v3": {"Math"},
-        "perceptron": {"MatMul"},
+        "googlenet": {"Eltwise", "Lrn", "Pooling", "Softmax"}, "alexnet": {"Lrn", "Pooling"},
+        "mobilenet_v3": {"Math"}, "perceptron": {"MatMul"},
     }.get(name, set())  # fmt: skip
 
 
