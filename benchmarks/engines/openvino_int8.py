@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import files
-from pairing import median_interval, said, turns
+from pairing import said, turns
 
 from inferometer import registry
 from inferometer.contracts import Session
@@ -30,6 +30,7 @@ from inferometer.data.synthetic import synthetic_feeds
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.cpu import cpu_facts
 from inferometer.measure import Measurement, WarmUp, run_segment, throughput_of, warm_up
+from inferometer.stats import median_interval
 from inferometer.trials.speed import mac_share
 
 BAR = 2.5

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import files
-from pairing import median_interval, said, turns
+from pairing import said, turns
 
 from inferometer import registry
 from inferometer.config import MeasureSection
@@ -45,6 +45,7 @@ from inferometer.data.synthetic import synthetic_feeds
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.cpu import cpu_facts
 from inferometer.measure import measure_throughput, throughput_of
+from inferometer.stats import median_interval
 
 BAR = 0.02
 MODELS = f"{files.TRAINED},resnet50,googlenet"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pairing import median_interval, said, turns
+from pairing import said, turns
 
 from inferometer.config import MeasureSection
 from inferometer.contracts import Session
@@ -32,6 +32,7 @@ from inferometer.data.synthetic import synthetic_feeds
 from inferometer.engines.torch.engine import TorchEngine
 from inferometer.measure import measure_throughput, throughput_of
 from inferometer.models import networks
+from inferometer.stats import median_interval
 
 BAR = 0.97
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}

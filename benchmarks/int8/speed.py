@@ -27,6 +27,8 @@ import children
 import material
 import runners
 
+from inferometer.stats import median_interval
+
 BAR = 0.97
 MODELS = f"{material.TRAINED},googlenet,resnet50,vgg16"
 # One method of each peer: the ranges do not change what runs.
@@ -51,19 +53,6 @@ def pairs(job: str) -> None:
             pair[place] = both[place].rate(images, seconds)
         rates.append(pair)
     print(json.dumps(rates))
-
-
-def median_interval(values: list[float]) -> tuple[float, float] | None:
-    """The 95 % interval of a median by the sign test: order statistics; None with fewer than 6 values.
-
-    Source: Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2: the widest pair of ranks
-    (k, n + 1 - k) with P(X <= k - 1) <= 2.5 %, X binomial with n throws of a fair coin.
-    """
-    n, below, rank = len(values), 0, 0
-    while (below := below + math.comb(n, rank)) <= 0.025 * 2**n:
-        rank += 1
-    ordered = sorted(values)
-    return (ordered[rank - 1], ordered[n - rank]) if rank else None
 
 
 class Comparisons:

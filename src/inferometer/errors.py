@@ -34,6 +34,7 @@ __all__ = [
     "OutOfMemory",
     "StoreError",
     "Unsupported",
+    "brief",
     "nearest",
 ]
 
@@ -100,6 +101,12 @@ class StoreError(InferometerError):
     """Records, sidecars or the output folder cannot be read or written."""
 
     exit_code = 8
+
+
+def brief(text: object) -> str:
+    """What another's error says, in one line of at most 400 characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= 400 else line[:400] + " ..."
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

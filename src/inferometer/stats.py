@@ -19,6 +19,7 @@ __all__ = [
     "Ratio",
     "holm",
     "mean_interval",
+    "median_interval",
     "percentile",
     "rate_interval",
     "ratio_interval",
@@ -238,3 +239,16 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
 
 def _away_from_zero(value: float, tiny: float) -> float:
     return value if abs(value) > tiny else tiny
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of a median by the sign test: order statistics; None with fewer than 6 values.
+
+    Source: Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2: the widest pair of ranks
+    (k, n + 1 - k) with P(X <= k - 1) <= 2.5 %, X binomial with n throws of a fair coin.
+    """
+    n, below, rank = len(values), 0, 0
+    while (below := below + math.comb(n, rank)) <= 0.025 * 2**n:
+        rank += 1
+    ordered = sorted(values)
+    return (ordered[rank - 1], ordered[n - rank]) if rank else None

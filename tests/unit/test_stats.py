@@ -169,3 +169,12 @@ def test_percentile_wants_five_values_beyond(q, least):
 def test_percentile_refuses_the_ends():
     with pytest.raises(ValueError, match="quantile"):
         stats.percentile([1.0] * 100, 1.0)
+
+
+@pytest.mark.parametrize(("n", "ranks"), [(5, None), (6, (1, 6)), (10, (2, 9)), (12, (3, 10)), (20, (6, 15))])
+def test_the_interval_of_a_median_lies_between_the_ranks_of_the_sign_test(
+    n: int, ranks: tuple[int, int] | None
+) -> None:
+    # Source: tables of binomial confidence limits for the median, 95 %.
+    values = random.Random(0).sample(range(1, n + 1), n)
+    assert stats.median_interval([float(value) for value in values]) == ranks

@@ -25,9 +25,10 @@ from inferometer.analysis.explain_rows import (
     Single,
 )
 from inferometer.analysis.grouping import PRECISION_ORDER, common_settings, comparable
-from inferometer.analysis.marks import asked_share, is_marked
+from inferometer.analysis.marks import is_marked
 from inferometer.analysis.ratios import BASELINE, speed_ups
 from inferometer.analysis.rows import Setup, SpeedUp, Summary, ThroughputRow
+from inferometer.analysis.speed import asked_share
 from inferometer.records import Precision, Record
 from inferometer.store import SidecarMissing, sidecar_of
 

@@ -10,14 +10,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from inferometer.analysis.speed import MIN_MAC_SHARE
+from inferometer.analysis.speed import MIN_MAC_SHARE, asked_share
 from inferometer.analysis.wording import percent
 from inferometer.records import Precision, Record
 
 __all__ = [
     "MARK",
     "MARK_NOTE",
-    "asked_share",
     "asked_shares",
     "is_marked",
     "ran_text",
@@ -67,15 +66,6 @@ def share_text(share: float) -> str:
     if is_marked(share):
         return f"under {percent(MIN_MAC_SHARE, 0)}" if share > MIN_MAC_SHARE / 2 else "under 0.01 %"
     return "over 99.99 %"
-
-
-def asked_share(record: Record) -> float | None:
-    """The share of one record's MACs that ran at the precision asked for, as that record says it.
-
-    A precision that is not named ran none: that is known, not absent.
-    """
-    ran = record.precision_mac_share
-    return None if ran is None else ran.get(record.trial.precision, 0.0)
 
 
 def asked_shares(records: Sequence[Record], machines: Mapping[str, int]) -> dict[str, float | None]:

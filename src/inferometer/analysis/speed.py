@@ -10,7 +10,7 @@ from inferometer.analysis.rows import LatencyRepeat, LatencyRow, Setup, Throughp
 from inferometer.records import Record
 from inferometer.stats import mean_interval
 
-__all__ = ["MIN_MAC_SHARE", "latency_row", "mac_share", "throughput_row", "timed_calls"]
+__all__ = ["MIN_MAC_SHARE", "asked_share", "latency_row", "mac_share", "throughput_row", "timed_calls"]
 
 MIN_MAC_SHARE = 0.9
 """A precision that ran less of the MACs than this is marked (a fraction). Source: chosen."""
@@ -77,16 +77,20 @@ def timed_calls(record: Record) -> int | None:
     return record.throughput.images // (record.trial.batch or 1)
 
 
+def asked_share(record: Record) -> float | None:
+    """The share of one record's MACs that ran at the precision asked for, as that record says it.
+
+    A precision that is not named ran none: that is known, not absent.
+    """
+    ran = record.precision_mac_share
+    return None if ran is None else ran.get(record.trial.precision, 0.0)
+
+
 def mac_share(records: Sequence[Record]) -> tuple[float | None, str | None]:
     """The least share of the MACs that ran at the precision asked for, or why it is not known."""
     if not records:
         return None, "no trial ran"
-    # A precision that is not named ran none of the MACs: that is known, not absent.
-    shares = [
-        record.precision_mac_share.get(record.trial.precision, 0.0)
-        for record in records
-        if record.precision_mac_share is not None
-    ]
+    shares = [share for record in records if (share := asked_share(record)) is not None]
     if shares:
         return min(shares), None
     return None, records[0].missing.get("precision_mac_share", "the record does not say")

@@ -25,7 +25,7 @@ from inferometer.contracts import (
     TensorInfo,
     Variant,
 )
-from inferometer.engines.options import only, whole, word
+from inferometer.engines.options import copied, only, whole
 from inferometer.errors import ModelError, Unsupported, nearest
 from inferometer.models.inspection import describe
 from inferometer.models.shapes import batch_position
@@ -58,7 +58,7 @@ class NullEngine:
         only("null", options, ("threads", "in_flight", "copies"))
         for key in ("threads", "in_flight"):
             whole("null", options, key)
-        word("null", options, "copies", ("included", "excluded"))
+        copied("null", options)
 
     def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme | None:
         """None: it takes the float model as it is."""

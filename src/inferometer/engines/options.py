@@ -7,7 +7,7 @@ from typing import Any
 
 from inferometer.errors import EngineError, nearest
 
-__all__ = ["MOST", "only", "whole", "word"]
+__all__ = ["MOST", "copied", "only", "whole", "word"]
 
 MOST = 4096
 """Of threads, and of requests in flight."""
@@ -49,3 +49,12 @@ def word(engine: str, options: Mapping[str, Any], key: str, known: Collection[st
     if not isinstance(value, str) or value not in known:
         raise EngineError(f"{engine}: {key}: {value!r} is not known{nearest(str(value), known)}")
     return value
+
+
+def copied(engine: str, options: Mapping[str, Any]) -> bool:
+    """Whether transfers between host and device are part of a call: the option ``copies``, by default.
+
+    Raises:
+        EngineError: It is neither ``included`` nor ``excluded``.
+    """
+    return word(engine, options, "copies", ("included", "excluded")) != "excluded"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from inferometer.contracts import ADDING_SCHEME, FUSING_SCHEME, QdqScheme
+from inferometer.engines.openvino.devices import is_cpu, kind_of
 from inferometer.environment.cpu import cpu_facts
 from inferometer.errors import Unsupported
 
@@ -72,8 +73,9 @@ def openvino(device: str, options: Mapping[str, Any]) -> QdqScheme:
     ONEDNN_MAX_CPU_ISA at SSE41, AVX2 and AVX512_CORE, where 64 products of 255 and 127 add up to 32 x 32767;
     at AVX2_VNNI and AVX512_CORE_VNNI to their true sum.
     """
-    bits, reason = _weight_bits()
-    return replace(FUSING_SCHEME, name="openvino-cpu", weight_bits=bits, reason=reason)
+    bits, reason = _weight_bits() if is_cpu(device) else (8, None)
+    name = f"openvino-{kind_of(device).lower()}"
+    return replace(FUSING_SCHEME, name=name, weight_bits=bits, reason=reason)
 
 
 def tensorrt(device: str, options: Mapping[str, Any]) -> QdqScheme:

@@ -21,7 +21,7 @@ from inferometer.engines.onnxruntime.providers import (
     settle_tf32,
 )
 from inferometer.engines.onnxruntime.session import OnnxRuntimeSession
-from inferometer.engines.options import only, whole, word
+from inferometer.engines.options import copied, only, whole
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import Unsupported, nearest
 from inferometer.records import Precision
@@ -125,10 +125,10 @@ def _precisions(device: str, options: Mapping[str, Any]) -> dict[Precision, str 
 
 def _copies(options: Mapping[str, Any], provider: Provider, device: str) -> bool:
     """Whether transfers count."""
-    value = word("onnxruntime", options, "copies", ("included", "excluded"))
-    if value == "excluded" and device != "cpu" and not device.startswith("cuda"):
+    included = copied("onnxruntime", options)
+    if not included and device != "cpu" and not device.startswith("cuda"):
         raise Unsupported(
             f"onnxruntime: copies cannot be left out on {device} by the provider {provider.word}: "
             f"say copies: included"
         )
-    return value != "excluded"
+    return included

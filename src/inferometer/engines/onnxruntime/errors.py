@@ -8,9 +8,9 @@ from pathlib import Path
 
 from onnxruntime.capi import onnxruntime_pybind11_state as vendor
 
-from inferometer.errors import EngineError, ModelError, OutOfMemory, Unsupported
+from inferometer.errors import EngineError, ModelError, OutOfMemory, Unsupported, brief
 
-__all__ = ["VENDOR_ERRORS", "mapped", "short", "vendor", "vendor_errors"]
+__all__ = ["VENDOR_ERRORS", "mapped", "vendor", "vendor_errors"]
 
 VENDOR_ERRORS: tuple[type[Exception], ...] = (
     *(kind for kind in vars(vendor).values() if isinstance(kind, type) and issubclass(kind, Exception)),
@@ -43,25 +43,19 @@ def vendor_errors(model: Path) -> Iterator[None]:
         raise mapped(error, model) from error
 
 
-def short(error: BaseException) -> str:
-    """The message of an error in one line of at most 400 characters."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= 400 else text[:400] + " ..."
-
-
 def mapped(error: BaseException, model: Path) -> EngineError | ModelError:
     """The one table from the vendor's errors to ours."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or any(word in text for word in _MEMORY_WORDS):
-        return OutOfMemory(f"{model}: out of memory in onnxruntime: {short(error) or type(error).__name__}")
+        return OutOfMemory(f"{model}: out of memory in onnxruntime: {brief(error) or type(error).__name__}")
     if isinstance(error, vendor.NotImplemented):
-        return Unsupported(f"{model}: onnxruntime has no kernel for it: {short(error)}")
+        return Unsupported(f"{model}: onnxruntime has no kernel for it: {brief(error)}")
     strange = ("is not a registered function/op", "No Op registered for", "opset")
     if isinstance(error, vendor.Fail | vendor.InvalidGraph) and any(word in text for word in strange):
-        return Unsupported(f"{model}: onnxruntime does not know an operator or opset of it: {short(error)}")
+        return Unsupported(f"{model}: onnxruntime does not know an operator or opset of it: {brief(error)}")
     if isinstance(error, vendor.NoSuchFile):
         return ModelError(f"{model}: no such file")
     broken = (vendor.InvalidGraph, vendor.InvalidProtobuf, vendor.NoModel)
     if isinstance(error, broken) or "failed:Invalid model" in text:
-        return ModelError(f"{model}: onnxruntime cannot read it: {short(error)}")
-    return EngineError(f"{model}: onnxruntime failed: {short(error)}")
+        return ModelError(f"{model}: onnxruntime cannot read it: {brief(error)}")
+    return EngineError(f"{model}: onnxruntime failed: {brief(error)}")

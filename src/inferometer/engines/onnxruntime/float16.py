@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from inferometer.engines.onnxruntime.errors import short
-from inferometer.errors import Unsupported
+from inferometer.errors import Unsupported, brief
 from inferometer.models.files import load
 from inferometer.models.form import float_type
 
@@ -40,7 +39,7 @@ def float16_form(model: Path) -> bytes | None:
         # Its package puts its own folder onto the search path, with modules of everyday names in it.
         from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
     except ImportError as error:
-        raise Unsupported(f"{model}: this onnxruntime has no converter to float16: {short(error)}") from error
+        raise Unsupported(f"{model}: this onnxruntime has no converter to float16: {brief(error)}") from error
     finally:
         sys.path[:] = search
     _convert_large_weights(source, frozenset(DEFAULT_OP_BLOCK_LIST))
@@ -50,7 +49,7 @@ def float16_form(model: Path) -> bytes | None:
             converted = convert_float_to_float16(source, keep_io_types=True)
         return bytes(converted.SerializeToString())
     except (AssertionError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise Unsupported(f"{model}: onnxruntime's converter to float16 fails: {short(error)}") from error
+        raise Unsupported(f"{model}: onnxruntime's converter to float16 fails: {brief(error)}") from error
 
 
 def _convert_large_weights(model: ModelProto, staying: frozenset[str]) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 
 import onnxruntime
 
-from inferometer.engines.onnxruntime.errors import VENDOR_ERRORS, short, vendor
-from inferometer.errors import Unsupported
+from inferometer.engines.onnxruntime.errors import VENDOR_ERRORS, vendor
+from inferometer.errors import Unsupported, brief
 
 __all__ = ["Plugin", "ep_name", "found_among", "places", "plugins", "registered"]
 
@@ -142,4 +142,4 @@ def _module(plugin: Plugin) -> ModuleType:
 
 
 def _broken(plugin: Plugin, error: BaseException) -> str:
-    return f"the package {plugin.package} {plugin.version} does not load: {short(error)}"
+    return f"the package {plugin.package} {plugin.version} does not load: {brief(error)}"

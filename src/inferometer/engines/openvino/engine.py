@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +82,8 @@ class OpenVinoEngine:
             config_of(core(), devices.vendor_name(core(), device), "fp32", options)
 
     def qdq_scheme(self, device: str, options: Mapping[str, Any]) -> QdqScheme:
-        """uint8 asymmetric activations; see ``schemes``. Only a CPU's products may saturate."""
-        scheme = schemes.openvino(device, options)
-        if devices.is_cpu(device):
-            return scheme
-        return replace(scheme, name=f"openvino-{devices.kind_of(device).lower()}", weight_bits=8, reason=None)
+        """uint8 asymmetric activations; see ``schemes``."""
+        return schemes.openvino(device, options)
 
     def load(
         self, model: Path, device: str, precision: Precision, batch: int, options: Mapping[str, Any]

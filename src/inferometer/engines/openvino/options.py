@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.engines.openvino.devices import FLOATS, int8_float, is_cpu, properties
-from inferometer.engines.options import only, whole, word
+from inferometer.engines.options import copied, only, whole, word
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import Unsupported
 from inferometer.records import Precision
@@ -18,7 +18,6 @@ __all__ = ["config_of", "float_option", "settled"]
 
 _OPTIONS = ("threads", "hint", "in_flight", "streams", "float", "copies")
 _WAYS = ("throughput", "latency")
-_COPIES = ("included", "excluded")
 # Left alone, OpenVINO computes in bf16 wherever a CPU can, and in f16 on GPUs; so it is said each time.
 _ARITHMETIC: dict[Precision, str] = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 
@@ -54,7 +53,7 @@ def config_of(core: Any, name: str, precision: Precision, options: Mapping[str, 
         Unsupported: The device has nothing of what an option asks for.
     """
     only("openvino", options, _OPTIONS)
-    if word("openvino", options, "copies", _COPIES) == "excluded" and not is_cpu(name):
+    if not copied("openvino", options) and not is_cpu(name):
         raise Unsupported(
             f"openvino on {name}: a call spans its transfers, they are not told apart: leave copies included"
         )

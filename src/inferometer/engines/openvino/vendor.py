@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from inferometer.errors import EngineError, InferometerError, ModelError, OutOfMemory, Unsupported
+from inferometer.errors import EngineError, InferometerError, ModelError, OutOfMemory, Unsupported, brief
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ def vendor_errors(model: Path, *, reading: bool = False) -> Iterator[None]:
 def mapped(error: BaseException, model: Path, *, reading: bool = False) -> InferometerError:
     """The one table from the vendor's errors to ours; ``reading`` is when the file is at fault."""
     text = " ".join(_WHERE.sub("", str(error)).split())
-    short = text if len(text) <= 400 else text[:400] + " ..."
+    short = brief(text)
     memory_words = (
         "bad_alloc", "bad allocation", "can't alloc", "Cannot allocate", "Failed to allocate",
         "out of memory", "CL_MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "OUT_OF_DEVICE_MEMORY",

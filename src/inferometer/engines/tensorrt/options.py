@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from inferometer.engines.options import only, whole, word
+from inferometer.engines.options import copied, only, whole, word
 from inferometer.engines.tensorrt.types import Half
 from inferometer.errors import EngineError
 from inferometer.records import Precision
@@ -54,7 +54,7 @@ class Asked:
             raise EngineError(f"{engine}: cuda_graph: wants true or false: {graph!r}")
         return cls(
             number("threads"), number("in_flight") or _IN_FLIGHT,
-            choice("copies", ("included", "excluded")) != "excluded", cache,
+            copied(engine, options), cache,
             _LEVEL if level is None else level,
             number("workspace_mib", 1, 1 << 30), graph, choice("float", _FLOATS) or "fp32",
         )  # fmt: skip

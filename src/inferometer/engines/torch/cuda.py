@@ -67,6 +67,7 @@ class CudaSession(Session):
         """Load ``model``; ``mode`` is ``auto``, ``eager`` or ``compile``."""
         self._model, self._precision, self._copied = model, precision, copied
         self._device = torch.device(device)
+        self._tries = _TRIES.get(precision, _TRIES_ELSE)
         self._slots: list[Slot] = []
         self._network: Network | None = None
         self._compiled = False
@@ -113,15 +114,14 @@ class CudaSession(Session):
             "channels_last": True,
             "compute_dtype": str(COMPUTE[self._precision]).removeprefix("torch."),
             "float32_products": "tf32" if self._precision == "tf32" else "ieee",
-            "cudnn_kernels_tried": _TRIES.get(self._precision, _TRIES_ELSE),
+            "cudnn_kernels_tried": self._tries,
             "cuda": torch.version.cuda,
             "cudnn": cudnn.version(),
         }
 
     @contextlib.contextmanager
     def _settings(self) -> Iterator[None]:
-        tries = _TRIES.get(self._precision, _TRIES_ELSE)
-        with arithmetic(self._precision == "tf32", gpu=True), kernels_tried(tries):
+        with arithmetic(self._precision == "tf32", gpu=True), kernels_tried(self._tries):
             yield
 
     def _slot(self) -> Slot:

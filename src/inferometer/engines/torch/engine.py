@@ -15,7 +15,7 @@ import torch
 
 from inferometer.contracts import Device, QdqScheme, Session, Variant
 from inferometer.engines import schemes
-from inferometer.engines.options import only, whole, word
+from inferometer.engines.options import copied, only, whole, word
 from inferometer.engines.torch.cpu import CpuSession
 from inferometer.engines.torch.cuda import CudaSession
 from inferometer.environment.cgroup import usable_cores
@@ -27,7 +27,6 @@ __all__ = ["TorchEngine"]
 
 _OPTIONS = ("threads", "in_flight", "copies", "mode")
 _MODES = {"cpu": ("eager", "compile"), "cuda": ("auto", "eager", "compile")}
-_COPIES = ("included", "excluded")
 
 _NO_INT8 = (
     "this version has no int8 kernels for it, and writes the file for them (inferometer calibrate "
@@ -126,6 +125,6 @@ class _Asked:
         return cls(
             whole("torch", options, "threads"),
             whole("torch", options, "in_flight"),
-            word("torch", options, "copies", _COPIES) != "excluded",
+            copied("torch", options),
             word("torch", options, "mode", modes) or modes[0],
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from inferometer.errors import EngineError, InferometerError, OutOfMemory, Unsupported
+from inferometer.errors import EngineError, InferometerError, OutOfMemory, Unsupported, brief
 
 __all__ = [
     "TORCH_ERRORS",
@@ -105,9 +105,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def mapped(error: BaseException, model: Path) -> EngineError:
     """The one table from PyTorch's errors to ours."""
-    lines = str(error).strip().splitlines()
-    text = " ".join(" ".join(lines).split())
-    short = text if len(text) <= 400 else text[:400] + " ..."
+    text = " ".join(str(error).split())
+    short = brief(text)
     memory_words = (
         "out of memory", "can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate",
         "ALLOC_FAILED", "cudaErrorMemoryAllocation",
