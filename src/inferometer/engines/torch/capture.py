@@ -101,15 +101,14 @@ def capture(call: Call, slot: Slot, stream: torch.cuda.Stream, pool: Any) -> Non
 
 
 def event_seconds(
-    run: Callable[[], object], stream: torch.cuda.Stream, calls: int = 1, warm_calls: int = 1
+    run: Callable[[], object], stream: torch.cuda.Stream, calls: int = 1, tries: int = _TRIES
 ) -> float:
-    """Seconds of one of ``calls`` runs back to back on the stream: the median of a few tries."""
+    """Seconds of one of ``calls`` runs back to back on the stream, warmed up by one: the median of tries."""
     begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     taken: list[float] = []
     with torch.cuda.stream(stream):
-        for _ in range(warm_calls):
-            run()
-        for _ in range(_TRIES):
+        run()
+        for _ in range(tries):
             begin.record(stream)
             for _ in range(calls):
                 run()

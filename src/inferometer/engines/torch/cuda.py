@@ -47,7 +47,7 @@ _SLOTS = {True: 3, False: 2}  # a transfer in, a computation and a transfer out 
 # ResNet-50 in halves ran 4 % slower with 3.
 _TRIES: dict[Precision, int] = {"fp32": 3}
 _TRIES_ELSE = 10  # Source: PyTorch's default.
-_TIMED_S = 0.05  # of replays, in each try, when modes are compared
+_TIMED_S, _ROUNDS = 0.1, 3  # of replays, in each of the rounds in which modes are compared
 _CYCLES = 50_000_000  # of the GPU's clock: time enough to queue a pass, so that its steps follow closely
 
 
@@ -166,12 +166,15 @@ class CudaSession(Session):
     def _replayed(self, *slots: Slot) -> tuple[float, ...]:
         """Seconds of one replay of each slot's graph, measured by turns: the best of three rounds."""
         best = [float("inf")] * len(slots)
-        for _ in range(3):
+        calls = [1] * len(slots)
+        for turn in range(_ROUNDS + 1):  # the first finds out how many replays fill `_TIMED_S`
             for place, slot in enumerate(slots):
                 assert slot.graph is not None
-                once = event_seconds(slot.graph.replay, self._stream)
-                calls = max(1, min(100, int(_TIMED_S / max(once, 1e-6))))
-                best[place] = min(best[place], event_seconds(slot.graph.replay, self._stream, calls))
+                seconds = event_seconds(slot.graph.replay, self._stream, calls[place], tries=1)
+                if turn == 0:
+                    calls[place] = max(1, min(100, int(_TIMED_S / max(seconds, 1e-6))))
+                else:
+                    best[place] = min(best[place], seconds)
         return tuple(best)
 
     def _eager(self) -> tuple[Call, dict[str, Any]]:

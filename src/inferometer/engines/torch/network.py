@@ -166,8 +166,8 @@ def _placed(
         return tensor.to(device)
     limit = _LARGEST.get(compute)
     if limit is not None and not keep and tensor.numel():
-        finite = tensor[torch.isfinite(tensor)]
-        if finite.numel() and float(finite.abs().max()) > limit:
-            raise Unsupported(f"weight {name!r} holds {float(finite.abs().max()):g}, which fp16 cannot")
+        largest = float(torch.where(tensor.isfinite(), tensor, 0).abs().max())
+        if largest > limit:
+            raise Unsupported(f"weight {name!r} holds {largest:g}, which fp16 cannot")
     placed = tensor.to(device=device, dtype=torch.float32 if keep else compute)
     return placed.contiguous(memory_format=torch.channels_last) if placed.dim() == 4 else placed
