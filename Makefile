@@ -49,12 +49,16 @@ $(VENV)/.dev: $(VENV)/.core
 
 # Each extra by itself: one that has no package for this machine is named and left out.
 $(VENV)/.all: $(VENV)/.dev
-	@for extra in nvml openvino onnxruntime-openvino fast weights tensorrt-rtx mlperf; do \
+	@for extra in nvml redfish openvino onnxruntime-openvino fast weights tensorrt-rtx mlperf; do \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" \
 	    || echo "the extra $$extra does not install on this machine"; \
 	done
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check scikit-learn \
 	  || echo "scikit-learn does not install here: the test that rebuilds the demo's images will skip"
+	@for server in sushy-tools pyghmi; do \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $$server \
+	    || echo "$$server does not install here: the tests of its meter will skip"; \
+	done
 	@$(MAKE) --no-print-directory $(VENV)/exported/tensorflow PACKAGES='tensorflow-cpu tf2onnx'
 	@$(MAKE) --no-print-directory $(VENV)/exported/paddle PACKAGES='paddlepaddle paddle2onnx setuptools packaging'
 	@for exporter in 'torch onnxscript' skl2onnx keras; do \

@@ -18,6 +18,7 @@ from inferometer.records import Frozen, Precision
 
 __all__ = [
     "CALIBRATION_MEMORY_BYTES",
+    "METER_FILES",
     "SPLIT_RULES",
     "AccuracySection",
     "CalibrationSection",
@@ -26,7 +27,9 @@ __all__ = [
     "Limits",
     "LoadGenSection",
     "MeasureSection",
+    "MeterEntry",
     "ModelEntry",
+    "PowerSection",
     "Study",
     "duration_s",
     "load_study",
@@ -43,8 +46,11 @@ Seconds = Annotated[float, Field(gt=0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 _MAX_NODES = 100_000
-_NOT_YET = {"power", "launch"}  # sections that later versions run
+_NOT_YET = {"launch"}  # sections that later versions run
 SPLIT_RULES = frozenset({"first", "even"})
+
+METER_FILES = frozenset({"file", "ca_file", "credentials_file"})
+"""Options of meters that are paths: relative ones start at the study's file."""
 
 CALIBRATION_MEMORY_BYTES = 256 * 1024**2
 """For activations and images of forward passes with many tensors exposed, unless another size is given."""
@@ -161,6 +167,38 @@ class LoadGenSection(Frozen):
     scenario: Literal["offline", "single-stream"]
 
 
+class MeterEntry(Frozen):
+    """One meter, with its own options. No option holds a secret: they name where one is.
+
+    ``period_s``: seconds between readings (None: as the meter itself would).
+    """
+
+    meter: str
+    period_s: Annotated[float, Field(ge=0.01, le=60)] | None = None
+    options: dict[str, Option] = Field(default_factory=dict)
+
+
+class PowerSection(Frozen):
+    """Which meters run beside the throughput trials, and for how long.
+
+    ``idle_s`` is how long idle is measured, with no process of the study on the device, before the trials and
+    again where a trial left the device warmer; ``min_s`` how long a load lasts at least, whatever
+    ``measure`` says; ``idle_loaded_s`` how long idle is measured with the model loaded (0: not at all).
+    After a load nothing is measured until power has fallen back and stays, for ``settle_max_s`` at most.
+    """
+
+    meters: Annotated[tuple[MeterEntry, ...], Field(min_length=1)]
+    idle_s: Annotated[float, Field(ge=1)] = 30.0
+    min_s: Annotated[float, Field(ge=1)] = 60.0
+    idle_loaded_s: Annotated[float, Field(ge=0)] = 10.0
+    settle_max_s: Annotated[float, Field(ge=0)] = 60.0
+
+    @field_validator("meters", mode="before")
+    @classmethod
+    def _short_forms(cls, value: object) -> object:
+        return _spelled_out(value, "meter")
+
+
 class Limits(Frozen):
     """Bounds on one trial: seconds, and bytes of the worker's private memory (None: no bound)."""
 
@@ -181,6 +219,7 @@ class Study(Frozen):
     repeats: Repeats = 3
     calibration: CalibrationSection | None = None
     accuracy: AccuracySection | None = None
+    power: PowerSection | None = None
     measure: MeasureSection = MeasureSection()
     limits: Limits = Limits()
     kinds: tuple[SpeedKind, ...] = ("throughput", "latency")
@@ -209,6 +248,16 @@ class Study(Frozen):
             raise ValueError(
                 "kinds: [loadgen] and loadgen: {scenario: offline} go together: give both or none"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _power_fits(self) -> Study:
+        if self.power is None:
+            return self
+        if not any("throughput" in (self.kinds if one.kinds is None else one.kinds) for one in self.models):
+            raise ValueError("power is measured in throughput trials: add throughput to kinds")
+        if self.power.min_s + self.power.idle_loaded_s >= self.limits.trial_s:
+            raise ValueError("power.min_s wants longer trials than limits.trial_s allows: raise the limit")
         return self
 
     @field_validator("precisions", "batches", "kinds")
@@ -350,6 +399,19 @@ def _paths_from(study: Study, folder: Path) -> Study:
         labels = place(section.labels) if section.labels else None
         return section.model_copy(update={"data": place(section.data), "labels": labels})
 
+    def power(section: PowerSection | None) -> PowerSection | None:
+        if section is None:
+            return None
+        meters = []
+        for entry in section.meters:
+            files = {
+                key: str(folder / value)  # an absolute one stays as it is
+                for key, value in entry.options.items()
+                if key in METER_FILES and isinstance(value, str)
+            }
+            meters.append(entry.model_copy(update={"options": entry.options | files}))
+        return section.model_copy(update={"meters": tuple(meters)})
+
     def model(entry: ModelEntry) -> ModelEntry:
         placed = {
             "model": place(entry.model),
@@ -366,6 +428,7 @@ def _paths_from(study: Study, folder: Path) -> Study:
             "models": tuple(model(entry) for entry in study.models),
             "calibration": calibration(study.calibration),
             "accuracy": accuracy(study.accuracy),
+            "power": power(study.power),
         }
     )
 

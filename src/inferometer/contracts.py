@@ -1,8 +1,11 @@
-"""What an engine is, and a session: types only.
+"""What an engine is, and a session; what a meter is, and its channels: types only.
 
 An engine is a stateless description of a vendor's runtime; a session is a model loaded on one
 device at one precision and batch. A new engine is one file with these two classes and one
 entry-point line. ``measure`` owns the loop and the clock: a session never times anything.
+
+A meter is a source of power or energy readings. It is opened in the sampler process, which owns the
+schedule and the time stamps: a meter only reads.
 """
 
 from __future__ import annotations
@@ -24,13 +27,19 @@ __all__ = [
     "ADDING_SCHEME",
     "FUSIBLE_ACTIVATIONS",
     "FUSING_SCHEME",
+    "Channel",
     "Device",
     "Engine",
     "ExecutedLayer",
     "Feeds",
     "LayerTime",
+    "Meter",
+    "MeterSession",
+    "MeterStatus",
     "QdqScheme",
+    "Quantity",
     "Role",
+    "Sample",
     "Session",
     "TensorInfo",
     "Variant",
@@ -41,6 +50,13 @@ Feeds = Mapping[str, npt.NDArray[Any]]
 Role = Literal["compute", "reorder", "quantize"]
 """What a layer of a runtime is for: the model's own work, another memory layout or element type of the same
 values (reorders, transposes and casts that the runtime puts in), or changing between floats and integers."""
+
+Quantity = Literal[
+    "power", "energy", "temperature", "clock", "power_limit", "clock_events", "performance_state", "processes"
+]
+"""What a meter's channel tells: power in W; energy in J, cumulative; temperature in degrees Celsius; a clock
+in Hz; the power limit in W; why clocks are held back, as the bits of NVML's clock event reasons; the
+performance state, 0 the fastest; how many processes hold the device."""
 
 FUSIBLE_ACTIVATIONS = frozenset(
     {"Relu", "Clip", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu", "Sigmoid"}
@@ -311,6 +327,144 @@ class Engine(Protocol):
             Unsupported: The engine cannot run this model, device or precision.
             OutOfMemory: Memory ran out.
             EngineError: Anything else that the engine reports, or an unknown option.
+        """
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One series of readings that a meter gives.
+
+    Attributes:
+        name: Unique within the meter: ``energy GPU-1f..``, ``package-0``.
+        quantity: What it tells.
+        boundary: What a power or energy figure covers, in words that readings of one kind share:
+            ``GPU board``, ``CPU package``, ``DRAM``, ``server input``. Only figures of one boundary add up.
+        part: Which of these it is: a GPU's UUID, ``package-0``, a power supply's name.
+        semantics: How a value comes about, for the record: ``counter since driver load``,
+            ``instantaneous``, ``average over 1 s``.
+        period_s: How often to read it, unless the study says otherwise.
+        primary: Whether figures of its boundary and part rest on it; a channel of power or energy that is
+            not primary is held beside the primary one.
+        step_s: How often its value changes, where that is known.
+        gain_error: Relative error of the meter's scale, which subtraction does not cancel (a fraction, about
+            95 % of meters within), where the source states one.
+        of_device: Whether ``part`` is the UUID of an accelerator: only those that a trial runs on count.
+        pushed: Whether readings arrive by themselves (`MeterSession.arrived`), with time stamps of their own.
+    """
+
+    name: str
+    quantity: Quantity
+    boundary: str
+    part: str
+    semantics: str
+    period_s: float
+    primary: bool = False
+    step_s: float | None = None
+    gain_error: float | None = None
+    of_device: bool = False
+    pushed: bool = False
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One reading of a pushed channel, as `MeterSession.arrived` gives it.
+
+    Attributes:
+        place: Of its channel among ``MeterSession.channels``.
+        begin_ns: CLOCK_MONOTONIC; with ``end_ns`` what the value is true of, the same for a moment.
+        end_ns: At or after ``begin_ns``.
+        value: In the channel's unit; NaN where the source gave none.
+    """
+
+    place: int
+    begin_ns: int
+    end_ns: int
+    value: float
+
+
+@dataclass(frozen=True)
+class MeterStatus:
+    """One thing that a meter could read on this machine.
+
+    ``reason`` None: it is available. Otherwise it says why not, and ``remedy`` what to do about it, such as
+    the exact command that grants a permission. ``reads`` says what it reads there.
+    """
+
+    subject: str
+    reads: tuple[str, ...] = ()
+    reason: str | None = None
+    remedy: str | None = None
+
+
+class MeterSession(ABC):
+    """An open meter; used by one thread of the sampler process. A context manager.
+
+    ``facts`` are plain values for the record: the driver's version, whether TLS was verified. No secrets.
+    """
+
+    channels: tuple[Channel, ...]
+    facts: Mapping[str, Any] = MappingProxyType({})
+
+    @abstractmethod
+    def read(self, place: int) -> float:
+        """One reading of ``channels[place]``, in SI units; never of a pushed channel.
+
+        Energy never falls: a counter that wraps is unwrapped here, where the previous value is known.
+
+        Raises:
+            MeterError: There is no reading this time; the sampler keeps that as a gap, and asks again.
+        """
+
+    def arrived(self) -> Sequence[Sample]:
+        """Readings of pushed channels that came since the last call, in order of time within a channel.
+
+        Raises:
+            MeterError: The source cannot be read this time.
+        """
+        return ()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the source (end its session); called once. Must not raise."""
+
+    def __enter__(self) -> Self:
+        """Return the session itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the session."""
+        self.close()
+
+
+class Meter(Protocol):
+    """A source of power or energy readings. Stateless; the vendor's library is imported where it is used."""
+
+    @property
+    def name(self) -> str:
+        """The entry-point name."""
+
+    def status(self, options: Mapping[str, Any]) -> Sequence[MeterStatus]:
+        """What it could read on this machine, and why not; never raises for what the machine lacks.
+
+        Quick: a meter that needs an address says so when ``options`` give none.
+
+        Raises:
+            ConfigError: An option is not known, or does not take its value.
+        """
+
+    def open(self, options: Mapping[str, Any]) -> MeterSession:
+        """Open it for reading.
+
+        One option is every meter's and may be ignored: ``devices``, a list of GPUs' UUIDs that are of
+        interest (absent: all). Secrets are never options: an option names the environment variable or
+        the file that holds one.
+
+        Raises:
+            ConfigError: An option is not known, or does not take its value.
+            MissingExtra: A package is not installed; the message names the extra.
+            MeterError: It is absent, not permitted, or does not answer; the message says what to do.
         """
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from inferometer.config import MeasureSection
 from inferometer.contracts import Session
-from inferometer.records import Latency, Throughput
+from inferometer.records import Latency, LoadWindow, Throughput
 from inferometer.stats import percentile, rate_interval
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Segment",
     "WarmUp",
     "latency_of",
+    "load_window_of",
     "measure_latency",
     "measure_throughput",
     "rate_windows",
@@ -207,23 +208,30 @@ def warm_up(session: Session, slots: int, max_s: float) -> WarmUp:
             return WarmUp(tuple(segments), False)
 
 
-def measure_throughput(session: Session, batch: int, settings: MeasureSection) -> Measurement:
-    """Warm up, then measure until the interval asked for is reached or the time is up.
+def measure_throughput(
+    session: Session, batch: int, settings: MeasureSection, min_s: float = 0.0
+) -> Measurement:
+    """Warm up, then measure until the interval asked for is reached or the time is up, not before ``min_s``.
 
     All slots must be prepared. Runs 3 to 20 segments, of at least one call each.
     """
     slots = session.in_flight
     warmup = warm_up(session, slots, settings.warmup_max_s)
     segments: list[Segment] = []
-    length_s = settings.max_s / _SEGMENTS
-    end = time.monotonic() + settings.max_s
+    max_s = max(settings.max_s, min_s)
+    length_s = max_s / _SEGMENTS
+    begin = time.monotonic()
+    end = begin + max_s
     min_calls = 3 * slots  # one round at least between the filling and the draining of the pipeline
     while True:
         segments.append(run_segment(session, slots, length_s, min_calls if slots > 1 else 1))
         measurement = Measurement(warmup, tuple(segments), batch, slots)
         if len(segments) < _MIN_SEGMENTS:
             continue
-        over = len(segments) == _MAX_SEGMENTS or time.monotonic() + length_s / 2 > end
+        now = time.monotonic()
+        if now < begin + min_s:
+            continue
+        over = len(segments) >= _MAX_SEGMENTS or now + length_s / 2 > end
         if over or _tight(measurement, settings.interval):
             return measurement
 
@@ -256,6 +264,29 @@ def throughput_of(measurement: Measurement) -> Throughput:
     )
 
 
+def load_window_of(measurement: Measurement) -> LoadWindow:
+    """From the first full pipeline to the last whole round: the time that power is read in.
+
+    Everything that was done in it counts, and all of its time: also the short pauses between segments, in
+    which the device draws less.
+    """
+    edges = [segment.edges(measurement.in_flight) for segment in measurement.segments]
+    begin_ns, end_ns = int(edges[0][0]), int(edges[-1][-1])
+    completed = np.concatenate([segment.completed for segment in measurement.segments])
+    images = int(((completed > begin_ns) & (completed <= end_ns)).sum()) * measurement.batch
+    rate = images / ((end_ns - begin_ns) * 1e-9)
+    steady = throughput_of(measurement)
+    # Half of a 95 % interval is about two standard uncertainties.
+    half = None if steady.ci95 is None else (steady.ci95[1] - steady.ci95[0]) / 2
+    return LoadWindow(
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+        images=images,
+        images_per_s=rate,
+        u_images_per_s=None if half is None else half / 2 * rate / steady.images_per_s,
+    )
+
+
 def latency_of(measurement: Measurement) -> Latency:
     """Percentiles of the seconds from submission to completion."""
     seconds = np.sort(
@@ -275,7 +306,7 @@ def latency_of(measurement: Measurement) -> Latency:
 
 
 def rate_windows(edges: Sequence[Stamps], batch: int, in_flight: int = 1) -> list[float]:
-    """Images/s of about 20 windows of equally many calls, whole rounds; a window never spans two segments.
+    """Images/s of 20 windows or more of equally many calls, whole rounds; none spans two segments.
 
     Args:
         edges: Per segment, ``[calls + 1] int64`` nanoseconds between which whole calls were done.
@@ -283,7 +314,8 @@ def rate_windows(edges: Sequence[Stamps], batch: int, in_flight: int = 1) -> lis
         in_flight: Calls in a round.
     """
     calls = sum(len(part) - 1 for part in edges)
-    per_window = max(1, calls // (_WINDOWS * in_flight)) * in_flight
+    shortest = min(len(part) - 1 for part in edges)  # of many segments each is shorter than a 20th of all
+    per_window = max(1, min(calls // _WINDOWS, shortest) // in_flight) * in_flight
     rates: list[float] = []
     for part in edges:
         for start in range(0, len(part) - per_window, per_window):

@@ -8,6 +8,7 @@ History of ``SCHEMA_VERSION``:
     2: a calibration trial says its ``forward_batch``, ``threads`` and ``stages_s``.
     3: accuracy and calibration on images name the ``decoder``; ``accuracy.classes`` may be None.
     4: ``compile_s``, ``session`` and, of the new kind ``loadgen``, ``loadgen``.
+    5: ``power`` and ``load_window``.
 """
 
 from __future__ import annotations
@@ -20,15 +21,20 @@ __all__ = [
     "FINAL_STATUSES",
     "SCHEMA_VERSION",
     "Accuracy",
+    "BesideReading",
     "CalibrationInfo",
+    "ConditionShare",
     "Frozen",
     "Kind",
     "Latency",
     "LoadGenLatency",
     "LoadGenResult",
+    "LoadWindow",
     "Memory",
     "ModelInfo",
     "Outcome",
+    "PowerFigure",
+    "PowerResult",
     "Precision",
     "Record",
     "Sidecar",
@@ -37,7 +43,7 @@ __all__ = [
     "Trial",
 ]
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 Kind = Literal["throughput", "latency", "accuracy", "calibration", "loadgen"]
@@ -217,6 +223,147 @@ class LoadGenResult(Frozen):
     clock: Literal["loadgen"] = "loadgen"
 
 
+class LoadWindow(Frozen):
+    """The part of a throughput trial that power is read in: nanoseconds of CLOCK_MONOTONIC.
+
+    Attributes:
+        begin_ns: Of the first segment, when its pipeline was full.
+        end_ns: Of the last segment, when its last whole round was done.
+        images: Completed after ``begin_ns``, up to ``end_ns``.
+        images_per_s: These over that time, all that lies between segments included.
+        u_images_per_s: Its standard uncertainty, from the windows of the run; None where they were too few.
+        idle_loaded: Begin and end of a time with the model loaded and nothing to do; None: not measured.
+    """
+
+    begin_ns: int
+    end_ns: int
+    images: int
+    images_per_s: float
+    u_images_per_s: float | None
+    idle_loaded: tuple[int, int] | None = None
+
+
+class PowerFigure(Frozen):
+    """The mean power of one window: watts, and the audit of the readings that it rests on.
+
+    Attributes:
+        begin_ns: CLOCK_MONOTONIC.
+        end_ns: CLOCK_MONOTONIC.
+        mean_w: Energy over time.
+        u_w: Standard uncertainty of it, the random part alone.
+        samples: Readings within the window.
+        distinct: How many of them differ from the one before.
+        rate_hz: Readings per second.
+        largest_gap_s: Between two readings.
+        coverage: Share of the window that is not in gaps (a fraction).
+        correlation_s: How long readings resemble each other; None where that cannot be told.
+        flags: What to know before relying on it.
+    """
+
+    begin_ns: int
+    end_ns: int
+    mean_w: float
+    u_w: float
+    samples: int
+    distinct: int
+    rate_hz: float
+    largest_gap_s: float
+    coverage: float
+    correlation_s: float | None
+    flags: tuple[str, ...] = ()
+
+
+class BesideReading(Frozen):
+    """Another channel of the same boundary over the same load window: W, and its excess over the primary
+    channel as a fraction of that."""
+
+    semantics: str
+    load_w: float
+    disagreement: float
+
+
+class ConditionShare(Frozen):
+    """For which share of the load window (a fraction) the device said so, such as ``power limit reached``.
+
+    ``slows``: the clock is held down by it. Such are listed with 0 too, where the meter tells them at all.
+    """
+
+    name: str
+    share: float
+    slows: bool
+
+
+class PowerResult(Frozen):
+    """Power of one boundary over one trial; several parts (GPUs, sockets, supplies) are added up.
+
+    Attributes:
+        meter: Its name.
+        boundary: What the figures cover.
+        parts: What was added up.
+        semantics: How a reading comes about.
+        gain_error: Relative error of the meter's scale, about 95 % within; stated apart, since subtracting
+            does not cancel it. None: not known.
+        load_w: Mean power in the load window.
+        idle_bare_w: Mean of the idle before and after, with no process of the study on the device.
+        idle_loaded_w: Idle with the model loaded.
+        drift_w: The idle after less that before.
+        net_w: ``load_w`` less ``idle_bare_w``.
+        u_net_w: Standard uncertainty of it, drift included.
+        net_ci95_w: Its 95 % interval.
+        images_per_s: Of the same window.
+        images_per_s_per_w: Images/s over ``net_w``; None unless that exceeds three times its uncertainty.
+        images_per_s_per_w_ci95: Its 95 % interval.
+        j_per_image: ``net_w`` over images/s.
+        j_per_image_ci95: Its 95 % interval.
+        images_per_s_per_load_w: Images/s over ``load_w``: idle not subtracted.
+        load: The figure behind ``load_w``; of several parts, their sum.
+        idle_before: Likewise, before the trial or the series.
+        idle_after: Likewise, after it.
+        idle_loaded: Likewise.
+        idle_age_s: From the end of the idle before to the load; long where trials share one.
+        beside: Other channels of the same boundary.
+        conditions: What held clocks back.
+        temperature_c: Lowest and highest in the load window.
+        clock_hz: Lowest and highest.
+        power_limit_w: Enforced.
+        performance_states: Lowest and highest number.
+        facts: What the meter tells of itself.
+        missing: Field to the reason why it is None.
+    """
+
+    meter: str
+    boundary: str
+    parts: tuple[str, ...]
+    semantics: str
+    gain_error: float | None = None
+    load_w: float | None = None
+    idle_bare_w: float | None = None
+    idle_loaded_w: float | None = None
+    drift_w: float | None = None
+    net_w: float | None = None
+    u_net_w: float | None = None
+    net_ci95_w: tuple[float, float] | None = None
+    images_per_s: float | None = None
+    images_per_s_per_w: float | None = None
+    images_per_s_per_w_ci95: tuple[float, float] | None = None
+    j_per_image: float | None = None
+    j_per_image_ci95: tuple[float, float] | None = None
+    images_per_s_per_load_w: float | None = None
+    load: PowerFigure | None = None
+    idle_before: PowerFigure | None = None
+    idle_after: PowerFigure | None = None
+    idle_loaded: PowerFigure | None = None
+    idle_age_s: float | None = None
+    beside: tuple[BesideReading, ...] = ()
+    conditions: tuple[ConditionShare, ...] = ()
+    temperature_c: tuple[float, float] | None = None
+    clock_hz: tuple[float, float] | None = None
+    power_limit_w: float | None = None
+    performance_states: tuple[int, int] | None = None
+    facts: dict[str, Any] = Field(default_factory=dict)
+    missing: dict[str, str] = Field(default_factory=dict)
+
+
 class Sidecar(Frozen):
     """A file beside the store that holds raw values: path relative to the store's folder, SHA-256."""
 
@@ -234,6 +381,9 @@ class Outcome(Frozen):
         status: How the trial ended.
         reason: Why, when it did not end ``ok``.
         error: The exception of ``inferometer.errors`` behind that, if any.
+        load_window: Of a throughput trial of a study that measures power: when it was under load.
+        power: One result for each boundary that the study's meters read; None where power was not asked for,
+            or could not be measured at all.
         load_s: Seconds that the engine took to load the model.
         compile_s: The part of them that went into compiling it, where the engine tells; 0 from a cache.
         session: What the engine settled on, in its own words: threads, streams, kernels' precision, ...
@@ -252,6 +402,8 @@ class Outcome(Frozen):
     throughput: Throughput | None = None
     latency_s: Latency | None = None
     memory: Memory | None = None
+    load_window: LoadWindow | None = None
+    power: tuple[PowerResult, ...] | None = None
     load_s: float | None = None
     compile_s: float | None = None
     session: dict[str, Any] | None = None

@@ -1,8 +1,8 @@
-"""The one plug-in look-up: engines are entry points, the built-in ones too.
+"""The one plug-in look-up: engines and meters are entry points, the built-in ones too.
 
-A plug-in is declared in its distribution's metadata under the group ``inferometer.engines``; its
-module is imported only when it is asked for by name. The form of QDQ that an engine wants is data: the
-group ``inferometer.qdq_schemes`` gives it where the engine's library is absent.
+A plug-in is declared in its distribution's metadata under the group ``inferometer.engines`` or
+``inferometer.meters``; its module is imported only when it is asked for by name. The form of QDQ that an
+engine wants is data: the group ``inferometer.qdq_schemes`` gives it where the engine's library is absent.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, cast
 
-from inferometer.contracts import Engine, QdqScheme
+from inferometer.contracts import Engine, Meter, QdqScheme
 from inferometer.errors import ConfigError, MissingExtra, nearest
 
-__all__ = ["engine", "engine_names", "qdq_scheme"]
+__all__ = ["engine", "engine_names", "meter", "meter_names", "qdq_scheme"]
 
 ENGINES = "inferometer.engines"
+METERS = "inferometer.meters"
 SCHEMES = "inferometer.qdq_schemes"
 
 
@@ -33,10 +34,22 @@ def engine(name: str) -> Engine:
         ConfigError: No engine of that name is declared; the message offers the nearest.
         MissingExtra: The engine's library is not installed; the message names the extra.
     """
-    points = {point.name: point for point in metadata.entry_points(group=ENGINES)}
-    if name not in points:
-        raise ConfigError(f"unknown engine {name!r}{nearest(name, points)}")
-    return cast(Engine, _load(points[name])())
+    return cast(Engine, _plug_in(ENGINES, "engine", name)())
+
+
+def meter_names() -> list[str]:
+    """Names of all declared meters, sorted, whether or not they can be used here."""
+    return sorted({point.name for point in metadata.entry_points(group=METERS)})
+
+
+def meter(name: str) -> Meter:
+    """Load one meter by name.
+
+    Raises:
+        ConfigError: No meter of that name is declared; the message offers the nearest.
+        MissingExtra: A package that its module imports is not installed; the message names the extra.
+    """
+    return cast(Meter, _plug_in(METERS, "meter", name)())
 
 
 def qdq_scheme(name: str, device: str | None, options: Mapping[str, Any]) -> QdqScheme | None:
@@ -62,7 +75,14 @@ def qdq_scheme(name: str, device: str | None, options: Mapping[str, Any]) -> Qdq
     return found.qdq_scheme(device or (devices[0].name if devices else "cpu"), options)
 
 
-def _load(point: metadata.EntryPoint) -> Any:
+def _plug_in(group: str, kind: str, name: str) -> Any:
+    points = {point.name: point for point in metadata.entry_points(group=group)}
+    if name not in points:
+        raise ConfigError(f"unknown {kind} {name!r}{nearest(name, points)}")
+    return _load(points[name], kind)
+
+
+def _load(point: metadata.EntryPoint, kind: str = "engine") -> Any:
     try:
         return point.load()
     except ModuleNotFoundError as error:
@@ -70,7 +90,7 @@ def _load(point: metadata.EntryPoint) -> Any:
         if missing == "inferometer":
             raise
         raise MissingExtra(
-            f"engine {point.name!r} needs the package {missing!r}: {_how_to_install(point, missing)}"
+            f"{kind} {point.name!r} needs the package {missing!r}: {_how_to_install(point, missing)}"
         ) from error
 
 
@@ -82,4 +102,8 @@ def _how_to_install(point: metadata.EntryPoint, module: str) -> str:
         package = re.match(r"[A-Za-z0-9._-]+", requirement)
         if extra and package and package[0].lower().replace("-", "_") == module.lower():
             return f"pip install '{distribution.name}[{extra[1]}]'" if distribution else ""
+    # Some packages are not called as their module is: the extra may be called as the plug-in.
+    extras = distribution.metadata.get_all("Provides-Extra", []) if distribution else []
+    if distribution and point.name.replace("_", "-") in extras:
+        return f"pip install '{distribution.name}[{point.name.replace('_', '-')}]'"
     return f"pip install {module}"

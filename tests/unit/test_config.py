@@ -43,6 +43,21 @@ def test_relative_paths_start_at_the_file(tmp_path: Path) -> None:
     assert study.models[0].model == "alexnet"
 
 
+def test_meters_are_written_short_or_with_options_and_files_of_theirs_start_at_the_study(
+    tmp_path: Path,
+) -> None:
+    replay = "{meter: replay, options: {file: watts.csv, unit: W}}"
+    meters = f"[nvml, {replay}, {{meter: redfish, options: {{ca_file: /ca.pem}}}}]"
+    study = load_study(study_file(tmp_path, f"models: [alexnet]\npower: {{meters: {meters}}}\n"))
+    assert study.power is not None
+    assert [(one.meter, one.options) for one in study.power.meters] == [
+        ("nvml", {}),
+        ("replay", {"file": str(tmp_path / "watts.csv"), "unit": "W"}),
+        ("redfish", {"ca_file": "/ca.pem"}),
+    ]
+    assert (study.power.idle_s, study.power.min_s, study.power.idle_loaded_s) == (30.0, 60.0, 10.0)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -58,7 +73,20 @@ def test_relative_paths_start_at_the_file(tmp_path: Path) -> None:
         ("models: []\n", "at least 1 item"),
         ("batches: [1]\n", "'models' is missing"),
         ("models: [a]\nranks: [1, 2]\n", "this version runs one rank"),
-        ("models: [a]\npower: {meters: [nvml]}\n", "'power' is not available in this version"),
+        ("models: [a]\nlaunch: {}\n", "'launch' is not available in this version"),
+        ("models: [a]\npower: {meters: []}\n", "power.meters: tuple should have at least 1 item"),
+        ("models: [a]\npower: {idle_s: 30}\n", "'power.meters' is missing"),
+        ("models: [a]\npower: {meters: nvml}\n", "power.meters: wants a list, such as [nvml]"),
+        (
+            "models: [a]\npower: {meters: [nvml], idle: 3}\n",
+            "unknown key 'power.idle'; did you mean 'idle_s'?",
+        ),
+        (
+            "models: [a]\npower: {meters: [nvml], min_s: 0}\n",
+            "power.min_s: input should be greater than or equal",
+        ),
+        ("models: [a]\nkinds: [latency]\npower: {meters: [nvml]}\n", "add throughput to kinds"),
+        ("models: [a]\npower: {meters: [nvml], min_s: 900}\n", "raise the limit"),
         ("models: [a]\nname: a/b\n", "name:"),
         ("models: [a]\nmodels: [b]\n", "the key 'models' stands twice"),
         ("- a\n", "wants a mapping"),

@@ -14,8 +14,10 @@ import inferometer
 from inferometer.errors import MissingExtra
 
 VENDORS = {"onnxruntime", "openvino", "pynvml", "simplejpeg", "tensorrt", "tensorrt_bindings", "tensorrt_rtx",
-           "tensorrt_rtx_bindings", "torch", "cuda", "numba", "mlperf_loadgen"}  # fmt: skip
-OWN = re.compile(r"inferometer\.engines\.(onnxruntime|openvino|tensorrt|torch)\.")  # these may import theirs
+           "tensorrt_rtx_bindings", "torch", "cuda", "numba", "mlperf_loadgen", "urllib3"}  # fmt: skip
+OWN = re.compile(
+    r"inferometer\.(engines\.(onnxruntime|openvino|tensorrt|torch)\.|meters\.(nvml|redfish))"
+)  # these may import theirs
 COMPILED = {"inferometer.quantize.compiled", "inferometer.data.compiled"}  # where numba is, by one function
 MODULES = sorted(
     module.name
@@ -24,7 +26,7 @@ MODULES = sorted(
 )
 VERBS = [
     "demo", "run", "bench", "calibrate", "accuracy", "report", "models", "inventory", "published", "doctor",
-    "engines", "explain",
+    "engines", "explain", "meters",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from inferometer.analysis.wording import (
 )
 from inferometer.records import Precision, Record
 
-__all__ = ["cautions"]
+__all__ = ["cautions", "listed", "named"]
 
 _SHOWN = 4
 _ADVICE = "Stop other programs and measure again."
@@ -139,7 +139,7 @@ def _repeated_twice(summary: Summary, records: Sequence[Record]) -> Iterable[str
         numbers = Counter(by_id[name].trial.repeat for name in row.record_ids)
         if max(numbers.values()) > 1:
             yield (
-                f"{_named(summary, row.setup)}: several records claim the same repeat; they are shown"
+                f"{named(summary, row.setup)}: several records claim the same repeat; they are shown"
                 " together, and what tells them apart is not known."
             )
 
@@ -148,7 +148,7 @@ def _synthetic_calibration(summary: Summary, _: Sequence[Record]) -> Iterable[st
     models = [row.model for row in summary.calibrations if row.source == "synthetic"]
     if models:
         yield (
-            f"INT8 of {_list(summary.names[model] for model in models)} was calibrated on synthetic input:"
+            f"INT8 of {listed(summary.names[model] for model in models)} was calibrated on synthetic input:"
             " it shows speed only. For accuracy, calibrate on real images."
         )
 
@@ -179,7 +179,7 @@ def _not_at_precision(summary: Summary, records: Sequence[Record]) -> Iterable[s
             f" of {asked.upper()} alone."
         )
     for reason, models in unknown.items():
-        yield f"How much of {_list(models)} ran at the precision asked for is not known: {reason}."
+        yield f"How much of {listed(models)} ran at the precision asked for is not known: {reason}."
 
 
 def _instead(asked: Precision, ran: Iterable[Mapping[str, float] | None]) -> str:
@@ -207,7 +207,7 @@ def _weak_int8(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
     for index in weak:
         so = ""
         if explained:
-            names = _list(summary.names[row.model] for row in narrow)
+            names = listed(summary.names[row.model] for row in narrow)
             so = f", so that INT8 of {names} uses {narrow[0].weight_bits}-bit weights"
         yield (
             f"This CPU ({summary.machines[index].title}) has no INT8 dot-product instruction{so}:"
@@ -220,7 +220,7 @@ def _weak_int8(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
         why = f": {row.reason}" if row.reason else ""
         reasons[f"{row.weight_bits}-bit weights{why}"].append(summary.names[row.model])
     for what, models in reasons.items():
-        yield f"INT8 of {_list(models)} uses {what}."
+        yield f"INT8 of {listed(models)} uses {what}."
 
 
 def _lost_trials(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
@@ -256,7 +256,7 @@ def _skipped_images(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
         which = (row.setup.model, row.skipped or 0, row.skipped_files)
         if row.skipped and which not in seen:
             seen.add(which)
-            files = f": {_list(row.skipped_files)}" if row.skipped_files else ""
+            files = f": {listed(row.skipped_files)}" if row.skipped_files else ""
             yield (
                 f"{plural(row.skipped, 'image')} for {summary.names[row.setup.model]} could not be"
                 f" decoded and {'counts' if row.skipped == 1 else 'count'} nowhere{files}."
@@ -272,12 +272,14 @@ def _left_out(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
             )
 
 
-def _named(summary: Summary, setup: Setup) -> str:
+def named(summary: Summary, setup: Setup) -> str:
+    """A setup in words: ``ResNet-50 in INT8 at batch 8``."""
     batch = f" at batch {setup.batch}" if setup.batch is not None else ""
     return f"{summary.names[setup.model]} in {setup.precision.upper()}{batch}{settings_text(setup)}"
 
 
-def _list(words: Iterable[str]) -> str:
+def listed(words: Iterable[str]) -> str:
+    """Different words in a row; of many the first few, and how many others."""
     known = list(dict.fromkeys(words))
     if len(known) > _SHOWN:
         known = [*known[: _SHOWN - 1], f"{count(len(known) - _SHOWN + 1)} others"]

@@ -30,7 +30,16 @@ from inferometer.analysis.wording import (
     ratio_range,
 )
 
-__all__ = ["findings", "headlines", "judgement", "pair_settings", "pair_text", "settings_text"]
+__all__ = [
+    "findings",
+    "headlines",
+    "judgement",
+    "pair_settings",
+    "pair_text",
+    "place_of",
+    "settings_text",
+    "subject",
+]
 
 _SHOWN = 4
 
@@ -87,12 +96,12 @@ def _speed(summary: Summary) -> Iterable[Finding]:
     rows: dict[tuple[object, ...], list[ThroughputRow]] = defaultdict(list)
     for row in summary.throughput:
         if row.mean is not None:
-            rows[_place(row.setup)].append(row)
+            rows[place_of(row.setup)].append(row)
     for place, members in rows.items():
         largest: dict[tuple[object, ...], SpeedUp] = {}
         for one in summary.speed_ups:
             kind = (one.setup.precision, one.setup.variant)
-            if _place(one.setup) == place and (
+            if place_of(one.setup) == place and (
                 kind not in largest or (one.setup.batch or 0) > (largest[kind].setup.batch or 0)
             ):
                 largest[kind] = one
@@ -104,7 +113,7 @@ def _speed(summary: Summary) -> Iterable[Finding]:
 
 def _fastest(summary: Summary, row: ThroughputRow) -> Finding:
     text = (
-        f"{_subject(summary, row.setup)}{settings_text(row.setup)} runs fastest in"
+        f"{subject(summary, row.setup)}{settings_text(row.setup)} runs fastest in"
         f" {with_mark(row.setup.precision.upper(), row.mac_share)} at batch {row.setup.batch}:"
         f" {rate(row.mean or 0)} images/s{_spread(row)}."
     )
@@ -118,7 +127,7 @@ def _gain(summary: Summary, gain: SpeedUp) -> Finding:
     }
     mine, base = (means[ids] for ids in (gain.own_ids, gain.baseline_ids))
     text = (
-        f"{_subject(summary, gain.setup)}{settings_text(gain.setup)}: {judgement(gain)}:"
+        f"{subject(summary, gain.setup)}{settings_text(gain.setup)}: {judgement(gain)}:"
         f" {rate(mine)} images/s against {rate(base)}."
     )
     if gain.mac_share is not None and is_marked(gain.mac_share):
@@ -162,7 +171,7 @@ def _latency(summary: Summary) -> Iterable[Finding]:
     """One sentence per model, engine and device: the median of each precision at its least batch."""
     rows: dict[tuple[object, ...], list[LatencyRow]] = defaultdict(list)
     for row in summary.latency:
-        rows[_place(row.setup)].append(row)
+        rows[place_of(row.setup)].append(row)
     for members in rows.values():
         batch = min((row.setup.batch or 1 for row in members if row.p50 is not None), default=None)
         if batch is None:
@@ -177,7 +186,7 @@ def _latency(summary: Summary) -> Iterable[Finding]:
         ]
         without = list(dict.fromkeys(_without_median(row) for row in at if row.p50 is None))
         how = "; ".join(["median", *([joined(without)] if without else [])])
-        text = f"{_subject(summary, at[0].setup)}: {what} {joined(parts)} ({how})."
+        text = f"{subject(summary, at[0].setup)}: {what} {joined(parts)} ({how})."
         ids = tuple(name for row, _ in known for name in row.record_ids)
         low = is_marked(*(row.mac_share for row, _ in known))
         yield Finding("latency", f"{milliseconds(min(p50 for _, p50 in known))} ms", text, ids, marked=low)
@@ -199,7 +208,7 @@ def _accuracy(summary: Summary) -> Iterable[Finding]:
     for one in summary.accuracy:
         if one.setup not in known and one.top1 is not None and one.images is not None:
             text = (
-                f"{_subject(summary, one.setup)} in {with_mark(one.setup.precision.upper(), one.mac_share)}"
+                f"{subject(summary, one.setup)} in {with_mark(one.setup.precision.upper(), one.mac_share)}"
                 f"{settings_text(one.setup)}:"
                 f" top-1 {percent(one.top1.value)} on {plural(one.images, 'image')}"
                 f" (95 % interval {range_text(one.top1.lo, one.top1.hi, one.top1.value, 100)} %)."
@@ -228,22 +237,23 @@ def _memory(summary: Summary) -> Iterable[Finding]:
     least: dict[tuple[object, ...], ThroughputRow] = {}
     for row in summary.throughput:
         if row.status == "out_of_memory":
-            place = (_place(row.setup), row.setup.precision, row.setup.variant)
+            place = (place_of(row.setup), row.setup.precision, row.setup.variant)
             if place not in least or (row.setup.batch or 0) < (least[place].setup.batch or 0):
                 least[place] = row
     for row in least.values():
         text = (
-            f"{_subject(summary, row.setup)} in {row.setup.precision.upper()}{settings_text(row.setup)}"
+            f"{subject(summary, row.setup)} in {row.setup.precision.upper()}{settings_text(row.setup)}"
             f" ran out of memory at batch {row.setup.batch}."
         )
         yield Finding("memory", f"batch {row.setup.batch}", text, row.record_ids)
 
 
-def _place(setup: Setup) -> tuple[object, ...]:
+def place_of(setup: Setup) -> tuple[object, ...]:
+    """What setups share that differ in precision, batch or settings alone."""
     return setup.model, setup.engine, setup.device, setup.machine
 
 
-def _subject(summary: Summary, setup: Setup) -> str:
+def subject(summary: Summary, setup: Setup) -> str:
     """The model's name, with engine and device where the summary holds several for it."""
     return summary.names[setup.model] + _where(summary, setup)
 

@@ -16,6 +16,8 @@ from inferometer.records import Precision, Status
 
 if TYPE_CHECKING:
     from inferometer.analysis.loadgen import LoadGenRow
+    from inferometer.analysis.power import PowerRow
+    from inferometer.analysis.power_gains import PowerGain
 
 __all__ = [
     "AccuracyRow",
@@ -357,7 +359,7 @@ class Finding:
     ``marked`` is True where less ran at the precision asked for than the mark's limit.
     """
 
-    about: Literal["speed", "latency", "accuracy", "memory"]
+    about: Literal["speed", "latency", "accuracy", "memory", "power"]
     figure: str | None
     sentence: str
     record_ids: tuple[str, ...]
@@ -392,3 +394,5 @@ class Summary:
     findings: tuple[Finding, ...]
     cautions: tuple[str, ...]
     loadgen: tuple[LoadGenRow, ...] = ()
+    power: tuple[PowerRow, ...] = ()
+    power_gains: tuple[PowerGain, ...] = ()

@@ -13,6 +13,9 @@ from inferometer.analysis.grouping import in_order, setups
 from inferometer.analysis.loadgen import loadgen_rows
 from inferometer.analysis.machines import machines_of
 from inferometer.analysis.marks import asked_shares
+from inferometer.analysis.power import power_rows
+from inferometer.analysis.power_gains import power_gains
+from inferometer.analysis.power_words import power_cautions, power_findings
 from inferometer.analysis.probe import change_over_rounds
 from inferometer.analysis.ratios import speed_ups
 from inferometer.analysis.rows import CalibrationRow, MachineChange, ModelRow, NotMeasured, Setup, Summary
@@ -42,7 +45,10 @@ def summarise(records: Sequence[Record], top5: Top5, *, all_pairs: bool = False)
         grouped = setups(chosen, machine_index)
         return [(setup, grouped[setup]) for setup in sorted(grouped, key=lambda one: in_order(one, models))]
 
-    throughput = tuple(throughput_row(setup, members) for setup, members in of_kind("throughput"))
+    by_id = {record.id: record for record in records}
+    rated = of_kind("throughput")
+    throughput = tuple(throughput_row(setup, members) for setup, members in rated)
+    power = power_rows(rated)
     scored = [(setup, record) for setup, members in of_kind("accuracy") for record in members]
     times = sorted(record.time for record in records)
     summary = Summary(
@@ -54,7 +60,7 @@ def summarise(records: Sequence[Record], top5: Top5, *, all_pairs: bool = False)
         statuses=dict(Counter(record.status for record in records)),
         machines=machines,
         throughput=throughput,
-        speed_ups=speed_ups(throughput, {record.id: record for record in records}),
+        speed_ups=speed_ups(throughput, by_id),
         latency=tuple(
             latency_row(setup, members, _least(shares, members)) for setup, members in of_kind("latency")
         ),
@@ -67,8 +73,14 @@ def summarise(records: Sequence[Record], top5: Top5, *, all_pairs: bool = False)
         findings=(),
         cautions=(),
         loadgen=loadgen_rows(records, machine_index, models, shares),
+        power=power,
+        power_gains=power_gains(power, by_id),
     )
-    return replace(summary, findings=findings(summary), cautions=cautions(summary, records))
+    return replace(
+        summary,
+        findings=(*findings(summary), *power_findings(summary)),
+        cautions=(*cautions(summary, records), *power_cautions(summary)),
+    )
 
 
 def _least(shares: Mapping[str, float | None], records: Sequence[Record]) -> float | None:

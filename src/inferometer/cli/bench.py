@@ -75,6 +75,10 @@ def command(
     inputs: InputOption = None,
     input_shapes: InputShapeOption = None,
     weights: WeightsOption = None,
+    meter: Annotated[
+        list[str] | None,
+        typer.Option("--meter", help="Measure power too, such as nvml or rapl: trials take a minute longer."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -105,6 +109,7 @@ def command(
             "batches": batches_of(batch),
             "repeats": repeats,
             "measure": {"max_s": seconds, "warmup_max_s": seconds},
+            "power": _power(meter, seconds),
             "calibration": CalibrationSection.model_validate(images) if data else None,
             "accuracy": AccuracySection.model_validate(images) if data else None,
         },
@@ -115,6 +120,13 @@ def command(
         records = run_with_progress(study, folder).records
         _show(records, folder, out, as_json)
     return exit_code_of(records)
+
+
+def _power(meters: list[str] | None, seconds: float) -> dict[str, object] | None:
+    """Shorter windows than a study's: a first look."""
+    if not meters:
+        return None
+    return {"meters": meters, "idle_s": 10, "min_s": max(10.0, seconds), "idle_loaded_s": 5}
 
 
 def _show(records: tuple[Record, ...], folder: Path, out: Path | None, as_json: bool) -> None:

@@ -27,6 +27,7 @@ from inferometer.trials.spec import SPEED_KINDS, TrialSpec
 __all__ = [
     "Interrupted",
     "StudyProgress",
+    "live_table",
     "note",
     "print_block",
     "print_findings",
@@ -72,6 +73,11 @@ def print_tables(tables: Sequence[Table]) -> None:
         if dropped:
             console.print(_text(f"No room here for: {', '.join(dropped)}.", style="dim"))
         console.print()
+
+
+def live_table(table: Table) -> RichTable:
+    """A table to be drawn again and again on a terminal."""
+    return _drawn(table, _output()[0].width)
 
 
 def print_findings(summary: Summary) -> None:
@@ -189,6 +195,11 @@ class StudyProgress:
     def step(self, done: int, of: int) -> None:
         """Advance the running trial."""
         self._progress.update(self._trial, completed=done, total=of)
+
+    def waits(self, what: str, seconds: float) -> None:
+        """Say what is waited for while nothing runs."""
+        self._progress.remove_task(self._trial)
+        self._trial = self._progress.add_task(f"{what}, {seconds:.0f} s", total=None)
 
     def finished(self, spec: TrialSpec, status: Status, reason: str | None) -> None:
         """Advance the study; say what did not go well."""

@@ -23,6 +23,7 @@ from inferometer.cli import (
     engines,
     explain,
     inventory,
+    meters,
     models,
     published,
     report,
@@ -50,6 +51,7 @@ app = typer.Typer(
 for verb in (demo, run, bench, calibrate, accuracy, doctor, report, explain):
     app.command(name=verb.NAME)(verb.command)
 app.add_typer(models.app, name="models")
+app.add_typer(meters.app, name="meters")
 for fact in (engines, inventory, published):
     app.command(name=fact.NAME)(fact.command)
 

@@ -13,6 +13,7 @@ from inferometer.cli.options import JsonOption, refuse_overwriting
 from inferometer.cli.outcome import summary_of
 from inferometer.report.html import write_html
 from inferometer.report.png import write_pngs
+from inferometer.report.power_trace import Traces, traces_of
 from inferometer.report.tables import csv_text, tables
 from inferometer.store import read_store, write_atomically
 
@@ -37,11 +38,12 @@ def command(
     if contents.fragments:
         note(f"{contents.fragments} torn line(s) skipped: a crash interrupted a write; nothing else is lost")
     written: list[Path] = []
+    traces = traces_of(contents.records, folder) if html or png else Traces()
     if html:
-        write_html(summary, contents.records, html)
+        write_html(summary, contents.records, html, traces)
         written.append(html)
     if png:
-        written += write_pngs(summary, png)
+        written += write_pngs(summary, png, traces.drawn)
     if csv:
         write_atomically(csv, csv_text(contents.records).encode())
         written.append(csv)
@@ -50,6 +52,8 @@ def command(
     else:
         print_tables(tables(summary))
         print_findings(summary)
+    if traces.note:
+        note(f"power traces: {len(traces.drawn)} drawn. {traces.note}")
     for path in written:
         note(f"wrote {path}")
     return 0

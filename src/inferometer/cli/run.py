@@ -14,6 +14,7 @@ from inferometer.config import Study, duration_s, load_study
 from inferometer.errors import ConfigError, nearest
 from inferometer.records import FINAL_STATUSES, Status
 from inferometer.report.html import write_html
+from inferometer.report.power_trace import traces_of
 from inferometer.report.tables import result_tables
 from inferometer.study.run import StudyRun
 
@@ -64,7 +65,7 @@ def run_to_report(
         note(f"nothing was run: all {len(outcome.records)} trials have their record in {out}")
     summary = summary_of(out)
     report = out / "report.html"
-    write_html(summary, outcome.records, report)
+    write_html(summary, outcome.records, report, traces_of(outcome.records, out))
     if as_json:
         print_json(
             {

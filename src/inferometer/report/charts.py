@@ -6,49 +6,39 @@ without data is not made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 
-from inferometer.analysis.marks import MARK_NOTE, is_marked, ran_text
+from inferometer.analysis.marks import is_marked, ran_text
 from inferometer.analysis.rows import DifferenceRow, LatencyRow, SpeedUp, Summary, ThroughputRow
 from inferometer.analysis.wording import milliseconds, percent, points, rate, ratio
-from inferometer.report.daggers import daggers, low_rows, ran, ran_both
+from inferometer.report.daggers import daggers, ran, ran_both
+from inferometer.report.drawing import (
+    CUT,
+    PANEL_HEIGHT,
+    Chart,
+    Draw,
+    by_panel,
+    chart_of,
+    having,
+    is_cut,
+    lines_and_intervals,
+    reference_line,
+    scale_to,
+    tooltip_of,
+    top_of,
+    values_of,
+)
 from inferometer.report.encodings import Data, Encodings, Panels, Rows
-from inferometer.report.tables import Table, table_of
-from inferometer.report.theme import DASHES, LIGHT, chart_config
+from inferometer.report.power_charts import power_charts
+from inferometer.report.theme import LIGHT
 
 __all__ = ["Chart", "charts"]
 
-_PANEL_WIDTH = 230  # pixels; the page fits panels to its own width
-_PANEL_HEIGHT = 190
 _ROW_HEIGHT = 30
-_COLUMNS = 3
 _LABEL_PIXELS = 200
-_ROOM = 2.0  # an axis ends at this many times the largest value; longer intervals are cut there
-_CUT = " A triangle at the upper edge marks an interval that goes on beyond it."
 _REPEAT_SHIFT = 6  # pixels from a mean to its repeats
-# Charts whose panels stack well beside their table.
-_BESIDE = ("throughput", "latency", "accuracy")
-
-Draw = Callable[[Rows, "Data"], list[Any]]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """One chart: ``chart`` is an Altair chart, a panel per model; ``table`` holds the same numbers.
-
-    ``beside`` says whether, where there is room, the table stands beside the chart rather than under it.
-    """
-
-    id: str
-    title: str
-    caption: str
-    chart: Any
-    table: Table
-    beside: bool
 
 
 def charts(summary: Summary) -> tuple[Chart, ...]:
@@ -59,6 +49,7 @@ def charts(summary: Summary) -> tuple[Chart, ...]:
         _latency(summary),
         _accuracy(summary),
         _differences(summary),
+        *power_charts(summary),
     )
     return tuple(chart for chart in made if chart is not None)
 
@@ -70,14 +61,14 @@ def _throughput(summary: Summary) -> Chart | None:
     rows = [row for row in rows if row["panel"] in with_rate]
     encoded = Encodings(rows)
     x = alt.X("batch:O", title="batch, images", axis=alt.Axis(labelAngle=0))
-    tooltip = _tooltip("batch")
+    tooltip = tooltip_of("batch")
 
     def draw(panel: Rows, data: Data) -> list[Any]:
-        rated = _with(panel, "value")
-        top = _top(_values(panel), rated)
-        y = alt.Y("value:Q", title="images/s", scale=_scale(0, top, rated), axis=alt.Axis(tickCount=5))
-        layers = _lines_and_intervals(encoded, rated, data, x, y, top)
-        for _, members, shift in encoded.apart(_with(panel, "repeat")):
+        rated = having(panel, "value")
+        top = top_of(values_of(panel), rated)
+        y = alt.Y("value:Q", title="images/s", scale=scale_to(0, top, rated), axis=alt.Axis(tickCount=5))
+        layers = lines_and_intervals(encoded, rated, data, x, y, top)
+        for _, members, shift in encoded.apart(having(panel, "repeat")):
             layers.append(
                 alt.Chart(data.add(members))
                 .mark_point(size=12, strokeWidth=1, opacity=1, xOffset=shift + _REPEAT_SHIFT)
@@ -89,7 +80,7 @@ def _throughput(summary: Summary) -> Chart | None:
                 .mark_point(size=45, filled=True, opacity=1, xOffset=shift)
                 .encode(x=x, y=y, color=encoded.colour, shape=encoded.shape, tooltip=tooltip)
             )
-        for _, members, shift in encoded.apart(_with(panel, "absent")):
+        for _, members, shift in encoded.apart(having(panel, "absent")):
             cross = alt.Chart(data.add(members)).mark_text(
                 text="\N{MULTIPLICATION X}", fontSize=14, baseline="bottom", xOffset=shift
             )
@@ -100,12 +91,12 @@ def _throughput(summary: Summary) -> Chart | None:
         "Images per second by batch; more is better. Large marks are means, small ones beside them single"
         " repeats, bars the 95 % interval."
     )
-    if any(_cut(_with(members, "hi"), _values(members)) for members in _by_panel(rows).values()):
-        caption += _CUT
+    if any(is_cut(having(members, "hi"), values_of(members)) for members in by_panel(rows).values()):
+        caption += CUT
     if any("absent" in row for row in rows):
         caption += " A cross marks a batch that gave no number; the table says why."
-    return _chart(
-        summary, "throughput", "Throughput by batch and precision", caption, rows, draw, _PANEL_HEIGHT
+    return chart_of(
+        summary, "throughput", "Throughput by batch and precision", caption, rows, draw, PANEL_HEIGHT
     )
 
 
@@ -127,57 +118,31 @@ def _speed_ups(summary: Summary) -> Chart | None:
     x = alt.X("batch:O", title="batch, images", axis=alt.Axis(labelAngle=0))
     values = [row["value"] for row in rows]
     low = min([1.0, *values, *(row["lo"] for row in rows)])
-    top = _top([1.0, *values], rows)
+    top = top_of([1.0, *values], rows)
     # Where no legend names the precision, the axis does: a picture may stand alone.
     title = f"{encoded.only} over FP32" if encoded.only else "times FP32"
 
     def draw(panel: Rows, data: Data) -> list[Any]:
-        y = alt.Y("value:Q", title=title, scale=_scale(low, top, rows), axis=alt.Axis(tickCount=5))
-        layers = _lines_and_intervals(encoded, panel, data, x, y, top)
-        layers.append(_reference_line().encode(y=alt.YDatum(1)))
+        y = alt.Y("value:Q", title=title, scale=scale_to(low, top, rows), axis=alt.Axis(tickCount=5))
+        layers = lines_and_intervals(encoded, panel, data, x, y, top)
+        layers.append(reference_line().encode(y=alt.YDatum(1)))
         for _, members, shift in encoded.apart(panel):
             layers.append(
                 alt.Chart(data.add(members))
                 .mark_point(size=55, filled=True, opacity=1, strokeWidth=2, xOffset=shift)
-                .encode(x=x, y=y, **encoded.mark, tooltip=_tooltip("batch"))
+                .encode(x=x, y=y, **encoded.mark, tooltip=tooltip_of("batch"))
             )
-        return [*layers, *daggers(encoded, panel, data, x, y, _tooltip("batch"))]
+        return [*layers, *daggers(encoded, panel, data, x, y, tooltip_of("batch"))]
 
     caption = (
         "Images per second over those of FP32 in the same setup, with the 95 % interval between repeats; the"
         " line at 1 is FP32."
     )
-    if _cut(rows, [1.0, *values]):
-        caption += _CUT
+    if is_cut(rows, [1.0, *values]):
+        caption += CUT
     if any(row["open"] for row in rows):
         caption += " Hollow marks have no verdict; the table says why."
-    return _chart(summary, "speedup", "Speed-up over FP32", caption, rows, draw, _PANEL_HEIGHT)
-
-
-def _lines_and_intervals(
-    encoded: Encodings, rows: Rows, data: Data, x: alt.X, y: alt.Y, top: float
-) -> list[Any]:
-    """Per precision a line in its own style (as an encoding, that would spoil the legend) and the intervals.
-
-    One that the axis cuts at ``top`` ends in a triangle.
-    """
-    layers: list[Any] = []
-    for name, members, shift in encoded.apart(rows):
-        own = alt.Chart(data.add(members))
-        layers += [
-            own.mark_line(strokeWidth=2, strokeDash=DASHES[name], xOffset=shift).encode(
-                x=x, y=y, color=encoded.colour
-            ),
-            own.mark_rule(strokeWidth=1.5, clip=True, xOffset=shift).encode(
-                x=x, y="lo:Q", y2="hi:Q", color=encoded.colour
-            ),
-        ]
-        if beyond := [row for row in members if row["hi"] > top]:
-            mark = alt.Chart(data.add(beyond)).mark_point(
-                shape="triangle-up", size=40, filled=True, opacity=1, xOffset=shift
-            )
-            layers.append(mark.encode(x=x, y=alt.value(0), color=encoded.colour))
-    return layers
+    return chart_of(summary, "speedup", "Speed-up over FP32", caption, rows, draw, PANEL_HEIGHT)
 
 
 def _speed_up_row(one: SpeedUp) -> dict[str, Any]:
@@ -202,7 +167,7 @@ def _latency(summary: Summary) -> Chart | None:
     rows = [place.row(row.setup) | one for row in summary.latency for one in _latency_rows(row, several)]
     encoded = Encodings(rows, legend=False)
     names = ["p50", "p90", "p99"]
-    marks = _tooltip("quantile")
+    marks = tooltip_of("quantile")
     shape = alt.Shape(
         "quantile:N",
         scale=alt.Scale(domain=names, range=["circle", "triangle-up", "square"]),
@@ -223,7 +188,7 @@ def _latency(summary: Summary) -> Chart | None:
         ]
 
     caption = "Milliseconds from submitting one request to its completion, one at a time; less is better."
-    return _chart(summary, "latency", "Latency", caption, rows, draw, alt.Step(_ROW_HEIGHT))
+    return chart_of(summary, "latency", "Latency", caption, rows, draw, alt.Step(_ROW_HEIGHT))
 
 
 def _latency_rows(row: LatencyRow, several: bool) -> Rows:
@@ -267,7 +232,7 @@ def _accuracy(summary: Summary) -> Chart | None:
         " differences."
     )
     draw = _dots(rows, "top-1, %", alt.Scale(zero=False))
-    return _chart(summary, "accuracy", "Top-1 accuracy", caption, rows, draw, alt.Step(_ROW_HEIGHT))
+    return chart_of(summary, "accuracy", "Top-1 accuracy", caption, rows, draw, alt.Step(_ROW_HEIGHT))
 
 
 def _differences(summary: Summary) -> Chart | None:
@@ -290,9 +255,9 @@ def _differences(summary: Summary) -> Chart | None:
         " zero is a loss. Hollow marks are within noise."
     )
     scale = alt.Scale(domain=_extent(rows, 0.0), nice=True, zero=False)
-    draw = _dots(rows, "percentage points", scale, _reference_line().encode(x=alt.XDatum(0)))
+    draw = _dots(rows, "percentage points", scale, reference_line().encode(x=alt.XDatum(0)))
     title = "What a precision costs in accuracy"
-    return _chart(summary, "difference", title, caption, rows, draw, alt.Step(_ROW_HEIGHT))
+    return chart_of(summary, "difference", title, caption, rows, draw, alt.Step(_ROW_HEIGHT))
 
 
 def _pair(summary: Summary, row: DifferenceRow) -> str:
@@ -314,37 +279,11 @@ def _dots(rows: Rows, title: str, scale: alt.Scale, *under: Any) -> Draw:
             alt.Chart(own).mark_rule(strokeWidth=2).encode(y=y, x="lo:Q", x2="hi:Q", color=encoded.colour),
             alt.Chart(own)
             .mark_point(size=70, filled=True, opacity=1, strokeWidth=2)
-            .encode(y=y, x=x, **encoded.mark, tooltip=_tooltip()),
-            *daggers(encoded, panel, data, x, y, _tooltip(), apart=False),
+            .encode(y=y, x=x, **encoded.mark, tooltip=tooltip_of()),
+            *daggers(encoded, panel, data, x, y, tooltip_of(), apart=False),
         ]
 
     return draw
-
-
-def _chart(
-    summary: Summary, name: str, title: str, caption: str, rows: Rows, draw: Draw, height: Any
-) -> Chart | None:
-    """The panels side by side, in the order in which they first appear in ``rows``."""
-    table = table_of(summary, name)
-    if not rows or table is None:
-        return None
-    if low_rows(rows):
-        caption += f" {MARK_NOTE}"
-    data = Data()
-    drawn = [
-        alt.layer(*draw(members, data)).properties(title=panel, width=_PANEL_WIDTH, height=height)
-        for panel, members in _by_panel(rows).items()
-    ]
-    chart = (
-        alt.concat(*drawn, columns=min(_COLUMNS, len(drawn)))
-        .properties(description=f"{title}. {caption}", datasets=data.sets)
-        .configure(**chart_config())
-    )
-    return Chart(name, title, caption, chart, table, beside=name in _BESIDE)
-
-
-def _with(rows: Rows, key: str) -> Rows:
-    return [row for row in rows if key in row]
 
 
 def _labels(rows: Rows) -> alt.Y:
@@ -352,44 +291,7 @@ def _labels(rows: Rows) -> alt.Y:
     return alt.Y("label:N", title=None, sort=order, axis=alt.Axis(labelLimit=_LABEL_PIXELS))
 
 
-def _by_panel(rows: Rows) -> dict[str, Rows]:
-    panels: dict[str, Rows] = {}
-    for row in rows:
-        panels.setdefault(row["panel"], []).append(row)
-    return panels
-
-
-def _values(rows: Rows) -> list[float]:
-    return [row[key] for row in rows for key in ("value", "repeat") if key in row]
-
-
-def _cut(rows: Rows, values: Sequence[float]) -> bool:
-    """Whether the axis for these values cuts an interval."""
-    return any(row["hi"] > _top(values, rows) for row in rows)
-
-
-def _scale(low: float, top: float, rows: Rows) -> alt.Scale:
-    """An axis to a round number; to ``top`` itself where an interval goes beyond, so that it is cut there."""
-    return alt.Scale(domain=[low, top], nice=all(row["hi"] <= top for row in rows), zero=False)
-
-
-def _top(values: Sequence[float], rows: Rows) -> float:
-    """Where an axis ends: intervals fit in unless they are so wide that the values would shrink to a line."""
-    highest = max(values)
-    return min(max([highest, *(float(row["hi"]) for row in rows)]), _ROOM * highest)
-
-
 def _extent(rows: Rows, *more: float) -> list[float]:
     """A domain common to all panels that takes in every interval, value and what is named."""
     values = [row[key] for row in rows for key in ("lo", "hi", "value")] + list(more)
     return [min(values), max(values)]
-
-
-def _reference_line() -> Any:
-    return alt.Chart(alt.InlineData(values=[{}])).mark_rule(strokeWidth=1.5, color=LIGHT["ink"])
-
-
-def _tooltip(*more: str) -> list[alt.Tooltip]:
-    names = {"panel": "model", "text": "value", "ran": "MACs at precision"}
-    fields = ("panel", "precision", *more, "text", "ran")
-    return [alt.Tooltip(f"{field}:N", title=names.get(field, field)) for field in fields]

@@ -59,7 +59,7 @@ def _head(title: str, scripts: Sequence[str]) -> str:
 
 def prose(text: str) -> str:
     """Escaped, with numbers kept on one line with their unit."""
-    return re.sub(r"(?<=\d) (?=%|ms\b|images/s|points)", "&nbsp;", escape(text))
+    return re.sub(r"(?<=\d) (?=%|ms\b|W\b|images/s|points)", "&nbsp;", escape(text))
 
 
 def sheet(table: Table, *, titled: bool) -> str:

@@ -82,6 +82,11 @@ class Encodings:
                 yield name, members, (place - (len(self._names) - 1) / 2) * step
 
     @property
+    def beside(self) -> alt.XOffset:
+        """Bars of several precisions side by side, in the order of the precisions."""
+        return alt.XOffset("precision:N", sort=[name.upper() for name in self._names])
+
+    @property
     def only(self) -> str | None:
         """The one precision there is, where there is but one, so that no legend names it."""
         return self._names[0].upper() if len(self._names) == 1 else None

@@ -17,8 +17,10 @@ from inferometer.records import (
     Latency,
     LoadGenLatency,
     LoadGenResult,
+    LoadWindow,
     Memory,
     ModelInfo,
+    PowerResult,
     Record,
     Throughput,
     Trial,
@@ -28,6 +30,13 @@ __all__ = ["csv_text"]
 
 # Spreadsheets run what starts so as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Of a power result: what has a low and a high end; the windows, of which the audit is told; what has many.
+_POWER_PAIRS = (
+    "net_ci95_w", "images_per_s_per_w_ci95", "j_per_image_ci95", "temperature_c", "clock_hz",
+    "performance_states",
+)  # fmt: skip
+_POWER_FIGURES = ("load", "idle_before", "idle_after", "idle_loaded")
+_POWER_LISTS = ("parts", "beside", "conditions", "facts", "missing")
 
 
 def csv_text(records: Sequence[Record]) -> str:
@@ -60,6 +69,8 @@ def _flat(record: Record, asked: float | None = None) -> Iterator[tuple[str, Any
     yield "throughput_ci95_hi", high
     yield from _fields(Latency, record.latency_s, "latency_s_")
     yield from _fields(Memory, record.memory, "memory_")
+    yield from _fields(LoadWindow, record.load_window, "load_window_", leave=("idle_loaded",))
+    yield from _power(record)
     yield "load_s", record.load_s
     yield "compile_s", record.compile_s
     yield "wall_s", record.wall_s
@@ -97,7 +108,28 @@ def _fields(kind: type[Any], value: Any, prefix: str, leave: Sequence[str] = ())
             yield f"{prefix}{name}", None if value is None else getattr(value, name)
 
 
-def _compact(value: Mapping[str, Any] | None) -> str | None:
+def _power(record: Record) -> Iterator[tuple[str, Any]]:
+    """The first boundary in columns of its own, its lists as JSON; all other boundaries as one JSON text."""
+    first, *others = record.power or (None,)
+    yield from _fields(PowerResult, first, "power_", leave=(*_POWER_PAIRS, *_POWER_FIGURES, *_POWER_LISTS))
+    for name in _POWER_PAIRS:
+        low, high = (first and getattr(first, name)) or (None, None)
+        yield f"power_{name}_lo", low
+        yield f"power_{name}_hi", high
+    for name in _POWER_FIGURES:
+        figure = first and getattr(first, name)
+        for part in ("u_w", "samples", "distinct", "rate_hz", "largest_gap_s", "coverage", "correlation_s"):
+            yield f"power_{name}_{part}", figure and getattr(figure, part)
+        yield f"power_{name}_flags", "; ".join(figure.flags) if figure and figure.flags else None
+    content = first.model_dump(mode="json") if first is not None else {}
+    for name in _POWER_LISTS:
+        yield f"power_{name}", _compact(content.get(name) or None)
+    rest = [one.model_dump(mode="json") for one in others if one is not None]
+    yield "power_other_boundaries", _compact(rest or None)
+    yield "power_absent", record.missing.get("power")
+
+
+def _compact(value: Mapping[str, Any] | Sequence[Any] | None) -> str | None:
     return None if value is None else json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

@@ -23,46 +23,50 @@ from inferometer.report.characters import page_bytes
 from inferometer.report.charts import Chart, charts
 from inferometer.report.document import asset, json_block, prose, sheet, vega, whole
 from inferometer.report.flat import csv_text
+from inferometer.report.power_trace import CAPTION, Traces, trace_chart
 from inferometer.report.tables import Table, result_tables, tables
 from inferometer.report.theme import with_variables
 from inferometer.store import write_atomically
 
 __all__ = ["page", "write_html"]
 
-_UNITS = {"speed": "images/s", "accuracy": "points"}
+_UNITS = {"speed": "images/s", "accuracy": "points", "power": "images/s/W"}
 
 
-def write_html(summary: Summary, records: Sequence[Record], path: Path) -> None:
-    """Write the report; readers see the old file or the new one, never a part.
+def write_html(summary: Summary, records: Sequence[Record], path: Path, traces: Traces | None = None) -> None:
+    """Write the report (see `page`); readers see the old file or the new one, never a part.
 
     Raises:
         StoreError: It could not be written.
     """
-    write_atomically(path, page_bytes(page(summary, records)))
+    write_atomically(path, page_bytes(page(summary, records, traces)))
 
 
-def page(summary: Summary, records: Sequence[Record]) -> str:
+def page(summary: Summary, records: Sequence[Record], traces: Traces | None = None) -> str:
     """The whole document as text.
 
     Args:
         summary: What is shown.
         records: What it was made from; they are part of the page.
+        traces: Of power, read from the store's folder; None: the page has none.
     """
     drawn = charts(summary)
+    traces = traces or Traces()
     sections = _sections(summary, drawn)
     scripts = [vega(), asset("page.js")]
     body = "\n".join(
         (
-            *_head(summary, sections),
+            *_head(summary, sections, traces),
             "<main id='main'>",
             *_findings(summary),
             *(part for one in sections for part in _section(one)),
+            *_traces(traces),
             *_facts(summary, sections),
             *_data_section(records),
             "</main>",
             f"<footer><p>Made by Inferometer {escape(__version__)}. This page stands alone:"
             " it needs no network and sends nothing.</p></footer>",
-            json_block("charts", [_specification(chart) for chart in drawn]),
+            json_block("charts", [*map(_specification, drawn), *_trace_specifications(traces)]),
             json_block("records", [json.loads(record.model_dump_json(by_alias=True)) for record in records]),
             json_block("records-csv", csv_text(records)),
             *(f"<script>{script}</script>" for script in scripts),
@@ -82,10 +86,11 @@ def _table_in(section: Chart | Table) -> Table:
     return section.table if isinstance(section, Chart) else section
 
 
-def _head(summary: Summary, sections: Sequence[Chart | Table]) -> Iterator[str]:
+def _head(summary: Summary, sections: Sequence[Chart | Table], traces: Traces) -> Iterator[str]:
     machine = " and ".join(one.title for one in summary.machines) or "a machine that is not known"
     when = " to ".join(dict.fromkeys(_moment(time) for time in (summary.started, summary.ended) if time))
     links = [("findings", "Findings"), *((table.id, table.title) for table in map(_table_in, sections))]
+    links += [("power-traces", "Power traces")] if traces.drawn else []
     links += [("machine", "Machine and models"), ("data", "Data")]
     items = "".join(f"<li><a href='#{escape(name)}'>{escape(title)}</a></li>" for name, title in links)
     yield "<a class='skip' href='#main'>Skip to the results</a>"
@@ -157,6 +162,26 @@ def _chart_section(chart: Chart) -> Iterator[str]:
     yield "</figure>"
     yield sheet(chart.table, titled=False)
     yield "</div></section>"
+
+
+def _traces(traces: Traces) -> Iterator[str]:
+    if not traces.drawn:
+        return
+    yield "<section id='power-traces' aria-labelledby='power-traces-title' class='wide'>"
+    yield "<h2 id='power-traces-title'>Power traces</h2>"
+    yield f"<p class='lead'>{prose(' '.join(filter(None, (CAPTION, traces.note))))}</p>"
+    for number, trace in enumerate(traces.drawn, start=1):
+        label = escape(f"Chart: power during {trace.title}. The tables have the figures.")
+        yield f"<h3>{escape(trace.title)}</h3>"
+        yield f"<figure><div class='chart' id='chart-power-trace-{number}' role='img' aria-label='{label}'>"
+        yield "<div></div></div></figure>"
+    yield "</section>"
+
+
+def _trace_specifications(traces: Traces) -> Iterator[dict[str, Any]]:
+    for number, trace in enumerate(traces.drawn, start=1):
+        specification = with_variables(trace_chart(trace).to_dict())
+        yield {"id": f"power-trace-{number}", "specification": specification}
 
 
 def _facts(summary: Summary, sections: Sequence[Chart | Table]) -> Iterator[str]:

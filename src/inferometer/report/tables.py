@@ -47,6 +47,7 @@ from inferometer.report.cells import (
 from inferometer.report.context_tables import calibrations, machines, models, not_measured
 from inferometer.report.flat import csv_text
 from inferometer.report.loadgen_tables import loadgen_tables
+from inferometer.report.power_tables import power_tables
 
 __all__ = ["Cell", "Column", "Table", "csv_text", "result_tables", "table_of", "tables"]
 
@@ -97,6 +98,7 @@ def result_tables(summary: Summary) -> tuple[Table, ...]:
         _latency(summary),
         _accuracy(summary),
         _differences(summary),
+        *power_tables(summary),
         *loadgen_tables(summary),
         not_measured(summary),
     )

@@ -42,6 +42,9 @@ class Watcher(Protocol):
     def step(self, done: int, of: int) -> None:
         """The running trial has come so far."""
 
+    def waits(self, what: str, seconds: float) -> None:
+        """Nothing runs for up to so many seconds, for the sake of ``what``."""
+
     def finished(self, spec: TrialSpec, status: Status, reason: str | None) -> None:
         """A trial has its record."""
 

@@ -21,7 +21,14 @@ from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Kind, Precision, Trial
 from inferometer.study.model import ResolvedModel
 from inferometer.study.resolve import Resolved, ResolvedEngine
-from inferometer.trials.spec import SPEED_KINDS, AccuracyTask, CalibrationTask, TrialSpec, identity_of
+from inferometer.trials.spec import (
+    SPEED_KINDS,
+    AccuracyTask,
+    CalibrationTask,
+    PowerTask,
+    TrialSpec,
+    identity_of,
+)
 
 __all__ = ["CalibratedModel", "Planned", "plan_calibrations", "plan_trials"]
 
@@ -275,9 +282,19 @@ def _spec(
         calibration=calibration,
         accuracy=accuracy,
         loadgen=study.loadgen if kind == "loadgen" else None,
+        power=_power(study, kind),
+        device_uuid=entry.uuid,
         detail=_detail(kind, batch, repeat, max(study.batches)),
     )
     return spec.model_copy(update={"id": identity_of(spec)})
+
+
+def _power(study: Study, kind: Kind) -> PowerTask | None:
+    """Power is measured in throughput trials; the meters that are found may lengthen their windows."""
+    section = study.power
+    if section is None or kind != "throughput":
+        return None
+    return PowerTask(section=section, min_s=section.min_s, idle_loaded_s=section.idle_loaded_s)
 
 
 def _detail(

@@ -25,7 +25,7 @@ class ResolvedEngine:
     """One engine on one device with its options, the number of threads among them.
 
     ``version`` is the engine's, followed by that of what the options choose, if it has one of its own.
-    ``absent`` says why the device is not there: its trials are then not supported.
+    ``absent`` says why the device is not there: its trials are then not supported. ``uuid`` is the device's.
     """
 
     name: str
@@ -34,6 +34,7 @@ class ResolvedEngine:
     options: Mapping[str, Any]
     version: str
     absent: str | None = None
+    uuid: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def resolve(study: Study, folder: Path) -> Resolved:
 
 def _engine(entry: EngineEntry, threads: int | None) -> ResolvedEngine:
     engine = registry.engine(entry.engine)
-    devices = [device.name for device in engine.devices()]
+    uuids = {device.name: device.uuid for device in engine.devices()}
+    devices = list(uuids)
     device = entry.device or (devices[0] if devices else "none")
     if device == "cuda":  # all CUDA devices; one rank takes the first
         device = next((name for name in devices if name.startswith("cuda:")), device)
@@ -87,7 +89,8 @@ def _engine(entry: EngineEntry, threads: int | None) -> ResolvedEngine:
     options = {"threads": threads or usable_cores(), **entry.options}
     with contextlib.suppress(Unsupported):  # of this device: the trials say so
         engine.check(device, options)
-    return ResolvedEngine(entry.engine, engine, device, options, _version(engine, options), absent)
+    version = _version(engine, options)
+    return ResolvedEngine(entry.engine, engine, device, options, version, absent, uuids.get(device))
 
 
 def _why_absent(entry: EngineEntry, engine: Engine, device: str, devices: list[str]) -> str:

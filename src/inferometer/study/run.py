@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Outcome, Record
 from inferometer.store import Contents, Store, open_store, sidecar_of
 from inferometer.study.launch import Finished, Watcher, end_leftovers, run_job
+from inferometer.study.metering import Metering
 from inferometer.study.plan import CalibratedModel, Planned, plan_calibrations, plan_trials
-from inferometer.study.resolve import resolve
-from inferometer.trials.spec import TrialSpec
+from inferometer.study.resolve import Resolved, resolve
+from inferometer.trials.spec import PowerTask, TrialSpec
 
 __all__ = ["StudyRun", "run_study"]
 
@@ -64,28 +65,57 @@ def run_study(
         end_leftovers(folder)
         resolved = resolve(study, folder)
         release_memory()  # of the models that were read: workers need it
-        runner = _Runner(store, watcher, study, budget_s, frozenset(retry))
-        calibrations = plan_calibrations(resolved)
-        runner.run(calibrations, to_come=len(plan_trials(resolved, {})))
-        tables = {item.spec.trial.model: _table(store, item) for item in calibrations}
-        trials = plan_trials(resolved, tables)
-        runner.run(trials, settled=len(calibrations))
-        return runner.summary([*calibrations, *trials])
+        with _metering(study, resolved, folder, watcher) as metering:
+            runner = _Runner(store, watcher, study, budget_s, frozenset(retry), metering)
+            calibrations, expected = plan_calibrations(resolved), plan_trials(resolved, {})
+            runner.check_meters(expected)
+            runner.run(calibrations, to_come=len(expected))
+            tables = {item.spec.trial.model: _table(store, item) for item in calibrations}
+            trials = plan_trials(resolved, tables)
+            runner.run(trials, settled=len(calibrations))
+            return runner.summary([*calibrations, *trials])
+
+
+@contextlib.contextmanager
+def _metering(study: Study, resolved: Resolved, folder: Path, watcher: Watcher) -> Iterator[Metering | None]:
+    """The meters of a study that wants power; they are closed however it ends."""
+    if study.power is None:
+        yield None
+        return
+    uuids = [entry.uuid for entry in resolved.engines if entry.uuid and entry.absent is None]
+    metering = Metering(study.power, list(dict.fromkeys(uuids)), folder, watcher)
+    try:
+        yield metering
+    finally:
+        metering.close()
 
 
 class _Runner:
     """The state of one call: what is recorded, what ran out of memory, what time is left."""
 
     def __init__(
-        self, store: Store, watcher: Watcher, study: Study, budget_s: float | None, retry: frozenset[str]
-    ) -> None:
+        self, store: Store, watcher: Watcher, study: Study, budget_s: float | None, retry: frozenset[str],
+        metering: Metering | None,
+    ) -> None:  # fmt: skip
         self._store, self._watcher, self._study, self._retry = store, watcher, study, retry
+        self._metering = metering
         self._deadline = None if budget_s is None else time.monotonic() + budget_s
         self._added = 0
         self._longest_s: dict[str, float] = {}
+        self._around_s = 0.0  # that measuring idle took, around the trials of a job
         self._environment = inventory().model_dump(mode="json")  # for trials that no worker lived to describe
         contents: Contents = store.read()
         self._final = {record.id: record for record in contents.records if record.status not in self._retry}
+
+    def check_meters(self, planned: Sequence[Planned]) -> None:
+        """Start the meters if a trial that is still to run wants them: told now, not after an hour.
+
+        Raises:
+            MeterError: None of the study's meters can be opened.
+        """
+        open_ones = (item for item in planned if item.refused is None and item.spec.id not in self._final)
+        if self._metering is not None and any(item.spec.power is not None for item in open_ones):
+            self._metering.start()
 
     def run(self, planned: Sequence[Planned], *, settled: int = 0, to_come: int = 0) -> None:
         """Give every planned trial its record, as far as the budget goes.
@@ -137,22 +167,45 @@ class _Runner:
         return [*self._launch(runnable), *rest]
 
     def _launch(self, items: Sequence[Planned]) -> list[Planned]:
-        """Run trials in one worker; returns those it did not come to."""
-        done = 0
+        """Run trials in one worker; returns those it did not come to.
+
+        Where power is measured they are recorded together, when the idle after the last of them is known.
+        """
+        done, begin = 0, time.monotonic()
         specs = [item.spec for item in items]
+        metering = self._metering if any(spec.power for spec in specs) else None
+        held: list[Finished] = []
         try:
+            if metering is not None:
+                metering.before()
+                specs = [_lengthened(spec, metering) for spec in specs]
             # Closed at once, however the loop ends: the worker must not compute on meanwhile.
             with contextlib.closing(run_job(specs, self._watcher)) as job:
                 for finished in job:
-                    self._record(finished)
+                    held.append(finished)
                     done += 1
+                    if metering is None:
+                        self._record(held.pop())
                     if finished.outcome.status in ("out_of_memory", "timeout") or self._late():
                         break
+            if metering is not None:
+                metering.after()
         except KeyboardInterrupt:
+            self._record_metered(held, metering)
             if done < len(specs):  # else it came when the last trial already had its record
                 self._store.append(self._made(Finished(specs[done], _INTERRUPTED, 0.0)))
             raise
+        trials_s = sum(finished.wall_s for finished in held)
+        self._around_s = max(self._around_s, time.monotonic() - begin - trials_s) if metering else 0.0
+        self._record_metered(held, metering)
         return list(items[done:])
+
+    def _record_metered(self, held: list[Finished], metering: Metering | None) -> None:
+        while held and metering is not None:
+            finished = held.pop(0)
+            self._record(replace(finished, outcome=metering.completed(finished.spec, finished.outcome)))
+        if metering is not None:
+            metering.next_job()
 
     def _settled(self, item: Planned) -> Outcome | None:
         """The outcome of a trial that need not run (``_DONE``: it has a record), else None."""
@@ -196,8 +249,15 @@ class _Runner:
         """Whether this trial, if it took as long as the longest of its kind so far, would end too late."""
         if self._deadline is None or item.spec.id in self._final:
             return False
-        expected = self._longest_s.get(item.spec.trial.kind, 0.0)
+        expected = self._longest_s.get(item.spec.trial.kind, 0.0) + (
+            self._around_s if item.spec.power else 0.0
+        )
         return time.monotonic() + expected > self._deadline
+
+
+def _lengthened(spec: TrialSpec, metering: Metering) -> TrialSpec:
+    """With windows as long as the slowest meter needs; its identity stays."""
+    return spec.model_copy(update={"power": metering.task()}) if spec.power else spec
 
 
 _DONE = Outcome(status="ok", reason="it has a record already")
@@ -242,6 +302,19 @@ def _config(spec: TrialSpec, study: Study) -> dict[str, object]:
         if spec.accuracy
         else None,
         "loadgen": spec.loadgen.model_dump(mode="json") if spec.loadgen else None,
+        "power": _power_config(spec.power),
+    }
+
+
+def _power_config(task: PowerTask | None) -> dict[str, object] | None:
+    """Without the meters' options: these hold addresses and files."""
+    if task is None:
+        return None
+    return {
+        "meters": [one.meter for one in task.section.meters],
+        "idle_s": task.section.idle_s,
+        "min_s": task.min_s,
+        "idle_loaded_s": task.idle_loaded_s,
     }
 
 

@@ -8,11 +8,18 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from inferometer.config import CALIBRATION_MEMORY_BYTES, InputEntry, Limits, LoadGenSection, MeasureSection
+from inferometer.config import (
+    CALIBRATION_MEMORY_BYTES,
+    InputEntry,
+    Limits,
+    LoadGenSection,
+    MeasureSection,
+    PowerSection,
+)
 from inferometer.data.preprocess import Preprocessing
 from inferometer.records import Frozen, Kind, ModelInfo, Trial
 
-__all__ = ["SPEED_KINDS", "AccuracyTask", "CalibrationTask", "Job", "TrialSpec", "identity_of"]
+__all__ = ["SPEED_KINDS", "AccuracyTask", "CalibrationTask", "Job", "PowerTask", "TrialSpec", "identity_of"]
 
 SPEED_KINDS: frozenset[Kind] = frozenset({"throughput", "latency", "loadgen"})
 """Kinds of trials that time the model, on synthetic input, as often as the study repeats."""
@@ -46,10 +53,19 @@ class AccuracyTask(Frozen):
     exclude: tuple[str, ...]
 
 
+class PowerTask(Frozen):
+    """That meters run beside the trial: the study's section, and seconds as the slowest meter needs them."""
+
+    section: PowerSection
+    min_s: float
+    idle_loaded_s: float
+
+
 class TrialSpec(Frozen):
     """One trial, with everything resolved: a worker looks nothing up.
 
-    ``table`` is the calibration table's file of a float model at ``int8``, else None.
+    ``table`` is the calibration table's file of a float model at ``int8``, else None. ``device_uuid`` is the
+    accelerator's, where its engine tells it.
     ``detail`` asks for separate passes that read back what ran (``executed``), and how long each layer
     took as well (``profile``).
     """
@@ -73,6 +89,8 @@ class TrialSpec(Frozen):
     calibration: CalibrationTask | None = None
     accuracy: AccuracyTask | None = None
     loadgen: LoadGenSection | None = None
+    power: PowerTask | None = None
+    device_uuid: str | None = None
     table: str | None = None
     table_sha256: str | None = None
     detail: Literal["none", "executed", "profile"] = "none"
@@ -99,7 +117,7 @@ class Job(Frozen):
 def identity_of(spec: TrialSpec) -> str:
     """The resume key: 16 hex digits of the SHA-256 of all that makes a trial what it is.
 
-    Not part of it: names, paths, the output folder, limits, and whether details are read.
+    Not part of it: names, paths, addresses, the output folder, limits, and whether details are read.
     """
     trial = spec.trial
     how = spec.preprocess.model_dump(mode="json", exclude={"name"}) if spec.preprocess else None
@@ -128,6 +146,9 @@ def identity_of(spec: TrialSpec) -> str:
             "seed": spec.seed,
             "repeat": trial.repeat,
         }
+    if spec.power is not None:
+        section = spec.power.section.model_dump(mode="json", exclude={"settle_max_s"})
+        content["power"] = section | {"meters": [one.meter for one in spec.power.section.meters]}
     if spec.loadgen is not None:
         content["loadgen"] = spec.loadgen.model_dump(mode="json")
     if spec.calibration is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,16 +16,20 @@ from inferometer.data.synthetic import synthetic_feeds
 from inferometer.measure import (
     Measurement,
     latency_of,
+    load_window_of,
     measure_latency,
     measure_throughput,
     throughput_of,
 )
-from inferometer.records import Outcome, Sidecar
+from inferometer.records import LoadWindow, Outcome, Sidecar
 from inferometer.store import arrays, write_sidecar
 from inferometer.trials.session import open_session, what_it_tells
-from inferometer.trials.spec import TrialSpec
+from inferometer.trials.spec import PowerTask, TrialSpec
 
 __all__ = ["mac_share", "run_speed"]
+
+# An NVIDIA H200 fell from 691 W of load to 123 W of idle with a context open within 2 s.
+_SETTLE_S = 3.0
 
 
 def run_speed(spec: TrialSpec) -> Outcome:
@@ -32,6 +37,7 @@ def run_speed(spec: TrialSpec) -> Outcome:
     batch = spec.trial.batch
     assert batch is not None, "planning gives every speed trial a batch"
     opened = open_session(spec, batch)
+    window: LoadWindow | None = None
     with opened.session as session:
         feeds = synthetic_feeds(session.inputs, spec.seed, ranges=spec.ranges)
         for slot in range(session.in_flight):
@@ -39,7 +45,11 @@ def run_speed(spec: TrialSpec) -> Outcome:
         if spec.trial.kind == "latency":
             measurement = measure_latency(session, batch, spec.measure)
         else:
-            measurement = measure_throughput(session, batch, spec.measure)
+            idle = _idle(spec.power)
+            min_s = spec.power.min_s if spec.power else 0.0
+            measurement = measure_throughput(session, batch, spec.measure, min_s)
+            if spec.power is not None:
+                window = load_window_of(measurement).model_copy(update={"idle_loaded": idle})
         memory, missing = opened.peak.taken(spec.trial.device, session.device_peak_bytes())
         sidecars = [_stamps(spec, measurement)]
         share = None
@@ -68,6 +78,7 @@ def run_speed(spec: TrialSpec) -> Outcome:
         throughput=throughput,
         latency_s=latency,
         memory=memory,
+        load_window=window,
         load_s=opened.load_s,
         compile_s=told.compile_s,
         session=told.session,
@@ -76,6 +87,16 @@ def run_speed(spec: TrialSpec) -> Outcome:
         sidecars=tuple(sidecars),
         missing=missing,
     )
+
+
+def _idle(task: PowerTask | None) -> tuple[int, int] | None:
+    """Do nothing with the model loaded, for as long as power wants it; begin and end, CLOCK_MONOTONIC ns."""
+    if task is None or not task.idle_loaded_s:
+        return None
+    time.sleep(_SETTLE_S)  # of loading
+    begin_ns = time.monotonic_ns()
+    time.sleep(task.idle_loaded_s)
+    return begin_ns, time.monotonic_ns()
 
 
 def mac_share(layers: Sequence[ExecutedLayer]) -> dict[str, float] | None:

@@ -10,6 +10,7 @@ class Remembering:
         self.begun: list[str] = []
         self.ended: list[tuple[str, Status]] = []
         self.steps: list[tuple[int, int]] = []
+        self.waited: list[tuple[str, float]] = []
 
     def planned(self, total: int, done: int) -> None:
         self.totals.append((total, done))
@@ -19,6 +20,9 @@ class Remembering:
 
     def step(self, done: int, of: int) -> None:
         self.steps.append((done, of))
+
+    def waits(self, what: str, seconds: float) -> None:
+        self.waited.append((what, seconds))
 
     def finished(self, spec: TrialSpec, status: Status, reason: str | None) -> None:
         self.ended.append((spec.id, status))

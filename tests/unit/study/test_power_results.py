@@ -1,0 +1,164 @@
+"""From readings to results: which channels count, what adds up, what stands beside, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferometer.contracts import Channel
+from inferometer.meters.readings import READING, READINGS, Head, MeteredChannel, Readings
+from inferometer.records import LoadWindow, PowerResult
+from inferometer.study.power import Idle, parts_for, power_results
+
+S = 1_000_000_000
+BEFORE, LOAD, AFTER = (10 * S, 40 * S), (60 * S, 120 * S), (140 * S, 170 * S)
+GPU0, GPU1 = "GPU-0", "GPU-1"
+RIPPLE = (0.0, 0.3, -0.2, 0.1, -0.2)
+
+
+def gpu(part: str) -> list[Channel]:
+    def channel(quantity: str, semantics: str = "", primary: bool = False, period_s: float = 0.5) -> Channel:
+        return Channel(
+            name=f"{quantity} {part}", quantity=quantity, boundary="GPU board", part=part,
+            semantics=semantics, period_s=period_s, primary=primary, gain_error=0.05, of_device=True,
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    return [
+        channel("energy", "counter", primary=True), channel("power", "instantaneous", period_s=0.1),
+        channel("temperature"), channel("clock_events"), channel("power_limit"), channel("processes"),
+    ]  # fmt: skip
+
+
+def socket(part: str) -> Channel:
+    return Channel(
+        name=part,
+        quantity="power",
+        boundary="CPU package",
+        part=part,
+        semantics="power",
+        period_s=0.1,
+        primary=True,
+    )
+
+
+def readings(folder: Path, named: list[tuple[str, Channel, Callable[[float], float]]]) -> Readings:
+    """Each channel's values from 0 to 180 s, as a function of time in seconds."""
+    rows = []
+    for place, (_, channel, value) in enumerate(named):
+        times = np.arange(0, 180, channel.period_s)
+        rows += [(place, int(at * S), int(at * S) + 1000, value(at)) for at in times]
+    folder.mkdir(exist_ok=True)
+    (folder / READINGS).write_bytes(np.array(rows, READING).tobytes())
+    channels = tuple(MeteredChannel(meter, channel) for meter, channel, _ in named)
+    found = Readings(folder, Head(channels, {"nvml": {"driver": "580"}}, {}, (0, 0)))
+    found.refresh()
+    return found
+
+
+def watts(idle: float, load: float) -> Callable[[float], float]:
+    def value(at: float) -> float:
+        return (load if 50 <= at < 130 else idle) + RIPPLE[round(at * 10) % len(RIPPLE)]
+
+    return value
+
+
+def joules(idle: float, load: float) -> Callable[[float], float]:
+    return lambda at: idle * at + (load - idle) * min(max(at - 50, 0), 80)
+
+
+def board(part: str, idle: float, load: float) -> list[tuple[str, Channel, Callable[[float], float]]]:
+    held = [joules(idle, load), watts(idle, load * 1.02), lambda at: 40 + at / 10]
+    held += [lambda at: 4.0 if at >= 90 else 0.0, lambda _: 700.0, lambda _: 0.0]
+    return [("nvml", channel, value) for channel, value in zip(gpu(part), held, strict=True)]
+
+
+def load(rate: float = 1000.0) -> LoadWindow:
+    return LoadWindow(
+        begin_ns=LOAD[0], end_ns=LOAD[1], images=int(rate * 60), images_per_s=rate, u_images_per_s=rate / 1000
+    )
+
+
+def results(found: Readings, device: str, uuid: str | None, **changes: Idle | None) -> dict[str, PowerResult]:
+    idles = {"before": Idle(BEFORE), "after": Idle(AFTER)} | changes
+    made = power_results(found, parts_for(found, device, uuid), load(), idles["before"], idles["after"])
+    return {one.boundary: one for one in made}
+
+
+def test_a_trials_own_gpu_counts_and_another_does_not(tmp_path: Path) -> None:
+    found = readings(tmp_path, [*board(GPU0, 80, 680), *board(GPU1, 70, 300)])
+    own = results(found, "cuda:1", GPU1)["GPU board"]
+    assert own.parts == (GPU1,)
+    assert own.load_w == pytest.approx(300)
+    assert own.idle_bare_w == pytest.approx(70)
+    assert own.net_w == pytest.approx(230)
+    assert own.images_per_s_per_w == pytest.approx(1000 / 230)
+    assert own.j_per_image == pytest.approx(0.23)
+    assert own.images_per_s_per_load_w == pytest.approx(1000 / 300)
+    assert own.gain_error == 0.05
+    assert own.facts == {"driver": "580"}
+    assert own.idle_age_s == pytest.approx(20)
+    assert own.drift_w == pytest.approx(0, abs=1e-6)
+
+
+def test_a_trial_on_the_cpu_has_no_gpu_power(tmp_path: Path) -> None:
+    found = readings(tmp_path, [*board(GPU0, 80, 680), ("rapl", socket("package-0"), watts(30, 90))])
+    assert list(results(found, "cpu", None)) == ["CPU package"]
+    both = results(found, "cuda:0", GPU0)
+    assert list(both) == ["GPU board", "CPU package"]
+    assert both["CPU package"].load_w == pytest.approx(90, abs=0.05)
+
+
+def test_parts_of_one_boundary_add_up_and_none_may_be_missing(tmp_path: Path) -> None:
+    two = [("rapl", socket("package-0"), watts(30, 90)), ("rapl", socket("package-1"), watts(20, 70))]
+    found = results(readings(tmp_path, two), "cpu", None)["CPU package"]
+    assert found.parts == ("package-0", "package-1")
+    assert found.load_w == pytest.approx(160, abs=0.1)
+    assert found.idle_bare_w == pytest.approx(50, abs=0.1)
+    assert found.net_w == pytest.approx(110, abs=0.1)
+
+    silent = [
+        two[0],
+        ("rapl", socket("package-1"), lambda at: float("nan") if 80 < at < 100 else 70.0 + at % 1),
+    ]
+    broken = results(readings(tmp_path / "broken", silent), "cpu", None)["CPU package"]
+    assert (broken.load_w, broken.net_w, broken.images_per_s_per_w) == (None, None, None)
+    assert broken.idle_before is not None
+    assert broken.missing["load"].startswith("package-1: ")
+    assert broken.missing["net_w"].startswith("no power under load: package-1: ")
+
+
+def test_the_other_channel_stands_beside_with_its_disagreement(tmp_path: Path) -> None:
+    (beside,) = results(readings(tmp_path, board(GPU0, 80, 680)), "cuda:0", GPU0)["GPU board"].beside
+    assert beside.semantics == "instantaneous"
+    assert beside.load_w == pytest.approx(680 * 1.02, abs=0.05)
+    assert beside.disagreement == pytest.approx(0.02, abs=1e-4)
+
+
+def test_what_holds_the_clock_is_told_with_its_share(tmp_path: Path) -> None:
+    found = results(readings(tmp_path, board(GPU0, 80, 680)), "cuda:0", GPU0)["GPU board"]
+    shares = {one.name: (one.share, one.slows) for one in found.conditions}
+    assert shares["power limit reached"] == (pytest.approx(0.5, abs=0.01), True)
+    assert {share for name, (share, _) in shares.items() if name != "power limit reached"} == {0.0}
+    assert found.temperature_c == (pytest.approx(46, abs=0.1), pytest.approx(52, abs=0.1))
+    assert found.power_limit_w == 700
+
+
+def test_an_idle_that_was_none_leaves_no_ratio_but_its_reason(tmp_path: Path) -> None:
+    found = readings(tmp_path, board(GPU0, 80, 680))
+    fault = "a process holds GPU-0 while it should be idle: end what else runs there"
+    busy = Idle(BEFORE, fault)
+    one = results(found, "cuda:0", GPU0, before=busy, after=busy)["GPU board"]
+    assert one.load_w == pytest.approx(680)
+    assert (one.idle_bare_w, one.net_w, one.images_per_s_per_w) == (None, None, None)
+    assert one.missing["idle_before"] == fault
+    assert one.missing["images_per_s_per_w"] == f"no idle power: {fault}"
+
+    without = results(found, "cuda:0", GPU0, after=None)["GPU board"]
+    assert without.net_w == pytest.approx(600)
+    assert without.drift_w is None
+    assert without.missing["idle_after"] == "it was not measured"
+    late = results(found, "cuda:0", GPU0, before=None)["GPU board"]
+    assert late.net_w == pytest.approx(600)
