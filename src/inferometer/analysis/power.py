@@ -12,7 +12,7 @@ from inferometer.analysis.rows import Setup
 from inferometer.analysis.speed import mac_share
 from inferometer.analysis.wording import plural
 from inferometer.clock_events import CLOCK_EVENTS, POWER_CAP
-from inferometer.records import PowerFigure, PowerResult, Record
+from inferometer.records import PowerResult, Record
 from inferometer.stats import mean_interval
 
 __all__ = ["PowerRow", "Span", "power_rows", "why_no_ratio"]
@@ -24,6 +24,7 @@ Number = TypeVar("Number", int, float)
 Kind = Literal["between_repeats", "within_trial"]
 
 _CAP = CLOCK_EVENTS[POWER_CAP]
+_MATTERS = 0.003  # an uncertainty of a window, relative to net power
 # Where the reason for a missing ratio stands: the first of these that a result gives one for.
 _BEHIND = (
     "images_per_s_per_w", "net_w", "load_w", "idle_bare_w", "idle_before", "idle_after", "load",
@@ -289,11 +290,16 @@ def _held_back(results: Sequence[PowerResult]) -> tuple[float | None, float | No
 
 
 def _flags(results: Sequence[PowerResult]) -> tuple[tuple[str, int], ...]:
-    """Each flag with how many results have it in one of their windows."""
+    """Each flag of a window that net power rests on and depends on, with how many results have it.
+
+    What flags a window whose uncertainty is a small part of net power stays in the record.
+    """
     counts: dict[str, int] = {}
     for one in results:
-        figures: tuple[PowerFigure | None, ...] = (one.load, one.idle_before, one.idle_after, one.idle_loaded)
-        for flag in dict.fromkeys(flag for figure in figures if figure for flag in figure.flags):
+        figures = (figure for figure in (one.load, one.idle_before, one.idle_after) if figure is not None)
+        least_w = _MATTERS * abs(one.net_w) if one.net_w is not None else 0.0
+        flags = (flag for figure in figures if figure.u_w >= least_w for flag in figure.flags)
+        for flag in dict.fromkeys(flags):
             counts[flag] = counts.get(flag, 0) + 1
     return tuple(counts.items())
 

@@ -24,13 +24,13 @@ __all__ = ["GAIN_ERROR", "Board", "Line", "Refused", "Wired", "board", "wire"]
 POWER_PERIOD_S = 0.1
 """Between readings of power: as often as the value changes."""
 
-ENERGY_PERIOD_S = 0.5
+ENERGY_PERIOD_S = 1.0
 """Between readings of the energy counter, whose call is dear; nothing is lost between two of them."""
 
-CONDITION_PERIOD_S = 0.5
+CONDITION_PERIOD_S = 1.0
 """Between readings of temperature, clock, clock events and performance state."""
 
-SLOW_PERIOD_S = 1.0
+SLOW_PERIOD_S = 2.0
 """Between readings of the power limit and the number of processes, which seldom change."""
 
 GAIN_ERROR = 0.05

@@ -34,7 +34,7 @@ from inferometer.store import write_atomically
 
 __all__ = ["MeterJob", "SamplerJob", "main"]
 
-_FLUSH_S = 0.2  # how old the newest reading on disk may be
+_FLUSH_S = 0.5  # how old the newest reading on disk may be
 _PUSHED_S = 0.5  # how often a meter is asked for readings that came by themselves
 _PR_SET_PDEATHSIG = 1  # Source: linux/prctl.h
 

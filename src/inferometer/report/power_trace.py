@@ -45,6 +45,7 @@ CAPTION = (
 _ENDING = ".power.npz"
 _POINTS = 400  # of a line
 _AROUND_S = 90.0  # of readings on each side of the load: idle that trials share may lie hours before
+_GAP = 10  # times the usual time between readings
 _STEPS = 10  # of a counter in one mean: its reading is up to a step old, so that two make 10 % at most
 _WIDTH, _HEIGHT, _LOW = 620, 220, 90  # pixels
 _LINES = 6
@@ -230,10 +231,19 @@ def _series(
         > 1
     ):
         name += f" ({about['name']})"
-    if about["quantity"] == "energy":
-        seconds, values = _power_of(seconds, values, points)
-    elif len(seconds) > points:
-        seconds, values = _thinned(seconds, values, points)
+    mean_s = _STEPS * about.get("step_s", 0.0) if about.get("step_s") else None
+    pieces: list[tuple[Floats, Floats]] = []
+    for own in _runs(seconds):
+        share = max(2, round(points * len(own) / len(seconds)))
+        piece = seconds[own], values[own]
+        if about["quantity"] == "energy":
+            piece = _power_of(*piece, share, mean_s)
+        elif len(own) > share:
+            piece = _thinned(*piece, share)
+        if len(piece[0]):
+            pieces += [piece, (piece[0][-1:], np.array([np.nan]))]  # the line breaks where nothing was kept
+    seconds = np.concatenate([np.zeros(0), *(piece[0] for piece in pieces[:-1])])
+    values = np.concatenate([np.zeros(0), *(piece[1] for piece in pieces[:-1])])
     return Series(
         name,
         tuple(round(float(one), 3) for one in seconds),
@@ -242,14 +252,21 @@ def _series(
     )
 
 
+def _runs(seconds: Floats) -> list[npt.NDArray[np.intp]]:
+    """Places of readings that follow one another without a gap."""
+    steps = np.diff(seconds)
+    far = np.flatnonzero(steps > _GAP * np.median(steps)) + 1 if len(steps) else np.zeros(0, np.intp)
+    return np.split(np.arange(len(seconds)), far)
+
+
 def _group(about: Mapping[str, Any]) -> tuple[bool, Any]:
     return about["quantity"] == "temperature", about["boundary"]
 
 
-def _power_of(seconds: Floats, joules: Floats, points: int) -> tuple[Floats, Floats]:
+def _power_of(seconds: Floats, joules: Floats, points: int, mean_s: float | None) -> tuple[Floats, Floats]:
     """Mean power between equally spaced moments, from a counter interpolated where its value changed.
 
-    A gap in the readings is bridged by its mean: a counter loses nothing.
+    Each mean spans ``mean_s`` at least; None: as many changes as make the error of its edges small.
     """
     known = ~np.isnan(joules)
     seconds, joules = seconds[known], joules[known]
@@ -260,7 +277,9 @@ def _power_of(seconds: Floats, joules: Floats, points: int) -> tuple[Floats, Flo
     if len(joules) < 2:
         return np.zeros(0), np.zeros(0)
     span = seconds[-1] - seconds[0]
-    count = int(min(points, max(1, span / (_STEPS * np.median(np.diff(seconds))))))
+    changes_s = float(np.median(np.diff(seconds)))
+    length_s = _STEPS * changes_s if mean_s is None else max(mean_s, changes_s)
+    count = int(min(points, max(1, span / length_s)))
     edges = np.linspace(seconds[0], seconds[-1], count + 1)
     energy = np.interp(edges, seconds, joules)
     return (edges[:-1] + edges[1:]) / 2, np.diff(energy) / np.diff(edges)

@@ -213,7 +213,7 @@ def test_two_readings_of_one_boundary_that_disagree(apart, words):
 
 
 def test_drift_flags_and_the_meters_own_error_are_told():
-    noisy = result(drift_w=-40.0, load=figure(638.0, flags=("readings resemble each other for 9 s",)))
+    noisy = result(drift_w=-40.0, load=figure(638.0, u=2.0, flags=("readings resemble each other for 9 s",)))
     summary = summary_of(metered(noisy))
     (drift,) = said(summary, "Idle power moved")
     assert "by 40.0 W, 7 % of net" in drift
@@ -245,10 +245,20 @@ def test_a_summary_with_power_is_json():
 
 
 def test_flags_that_differ_in_numbers_alone_are_one_sentence():
-    loads = [result(load=figure(638.0, flags=(f"correlation time {n}.5 s is too long",))) for n in (2, 3)]
+    loads = [
+        result(load=figure(638.0, 2.0, flags=(f"correlation time {n}.5 s is too long",))) for n in (2, 3)
+    ]
     assert said(summary_of(*repeats(*loads)), "Power readings") == [
         "Power readings of GPU board in 2 of 2 trials: such as correlation time 2.5 s is too long."
     ]
+
+
+def test_a_flag_of_a_window_that_matters_little_stays_in_the_record():
+    flags = ("correlation time 2.1 s is too long for a window of 5 s",)
+    small = result(idle_after=figure(78.0, 0.5, flags=flags), idle_loaded=figure(120.0, 9.0, flags=flags))
+    assert said(summary_of(metered(small)), "Power readings") == []
+    large = result(idle_after=figure(78.0, 1.8, flags=flags))
+    assert len(said(summary_of(metered(large)), "Power readings")) == 1
 
 
 def test_a_meter_that_was_refused_and_an_idle_that_is_missing_are_told():

@@ -100,15 +100,15 @@ def channel(quantity: str, uuid: str = FIRST, **more: Any) -> dict[str, Any]:
     return plain | more
 
 
-ENERGY = {"semantics": "counter since driver load", "period_s": 0.5, "gain_error": 0.05, "primary": True}
+ENERGY = {"semantics": "counter since driver load", "period_s": 1.0, "gain_error": 0.05, "primary": True}
 POWER = {"semantics": "instantaneous", "period_s": 0.1, "gain_error": 0.05}
 CONDITIONS = {
-    "temperature": {"semantics": "instantaneous", "period_s": 0.5},
-    "clock": {"semantics": "SM clock", "period_s": 0.5},
-    "clock_events": {"semantics": "bits of NVML's clock event reasons", "period_s": 0.5},
-    "performance_state": {"semantics": "0 the fastest", "period_s": 0.5},
-    "power_limit": {"semantics": "enforced limit", "period_s": 1.0},
-    "processes": {"semantics": "compute processes", "period_s": 1.0},
+    "temperature": {"semantics": "instantaneous", "period_s": 1.0},
+    "clock": {"semantics": "SM clock", "period_s": 1.0},
+    "clock_events": {"semantics": "bits of NVML's clock event reasons", "period_s": 1.0},
+    "performance_state": {"semantics": "0 the fastest", "period_s": 1.0},
+    "power_limit": {"semantics": "enforced limit", "period_s": 2.0},
+    "processes": {"semantics": "compute processes", "period_s": 2.0},
 }
 READS = ["temperature", "clock", "clock events", "performance state", "power limit", "processes"]
 
