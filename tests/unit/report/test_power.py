@@ -93,7 +93,10 @@ def test_what_is_missing_is_a_dash_or_words_with_the_reason_and_never_0():
 def test_watts_tell_what_held_the_clocks_and_what_was_read_is_audited():
     beside = ({"semantics": "average over 1 s", "load_w": 600.0, "disagreement": -0.05},)
     one = result(
-        conditions=held(0.98, 0.004), beside=beside, drift_w=-3.2, load=figure(638.0, flags=("a gap of 2 s",))
+        conditions=held(0.98, 0.004),
+        beside=beside,
+        drift_w=-3.2,
+        load=figure(638.0, 2.0, flags=("a gap of 2 s",)),
     )
     summary = summary_of(metered(one))
     (watts,) = texts(table_of(summary, "power-watts"))
