@@ -44,6 +44,7 @@ def cautions(summary: Summary, records: Sequence[Record]) -> tuple[str, ...]:
         _weak_int8,
         _lost_trials,
         _unsteady,
+        _loadgen,
         _skipped_images,
         _left_out,
     )
@@ -248,6 +249,20 @@ def _unsteady(_: Summary, records: Sequence[Record]) -> Iterable[str]:
             f"{count(unsteady)} of {plural(len(ran), 'throughput trial')} had not reached a steady rate"
             " when the warm-up ended: their rates may still have been drifting."
         )
+
+
+def _loadgen(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
+    runs, valid = sum(row.runs for row in summary.loadgen), sum(row.valid for row in summary.loadgen)
+    if valid < runs:
+        reasons = list(dict.fromkeys(row.invalid_reason for row in summary.loadgen if row.invalid_reason))
+        yield (
+            f"LoadGen calls {runs - valid} of {plural(runs, 'run')} INVALID"
+            + (f" ({'; '.join(reasons)})" if reasons else "")
+            + ": give it more time by measure.max_s in the study."
+        )
+    single = sum(row.runs == 1 for row in summary.loadgen)
+    if single:
+        yield f"{plural(single, 'LoadGen row')} {'rests' if single == 1 else 'rest'} on one repeat."
 
 
 def _skipped_images(summary: Summary, _: Sequence[Record]) -> Iterable[str]:

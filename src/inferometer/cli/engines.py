@@ -56,7 +56,7 @@ def _variant(engine: EngineFacts, variant: VariantFacts, full: bool) -> Iterator
     options = ", ".join(f"{key}: {value}" for key, value in variant.options.items())
     version = f" ({variant.version})" if variant.version not in (None, engine.version) else ""
     if options:
-        state = "" if variant.reason is None else f" is not available: {variant.reason}"
+        state = "" if variant.reason is None else f": {variant.reason}"
         yield "options", f"{{{options}}}{version}{state}"
     elif variant.reason is not None:
         yield "because", variant.reason

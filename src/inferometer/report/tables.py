@@ -326,10 +326,9 @@ def _raw_name(setup: Setup) -> str:
 
 
 def _share(share: float | None, setup: Setup) -> Cell:
-    if setup.precision == "fp32" and not is_marked(share):
-        return Cell(NONE, share)
     if share is None:
-        return Cell("not known", None, "muted")
+        # Of a baseline that does not tell there is nothing to warn of.
+        return Cell(NONE, None) if setup.precision == "fp32" else Cell("not known", None, "muted")
     return Cell(share_text(share), share, "bad" if is_marked(share) else "plain")
 
 

@@ -146,3 +146,13 @@ def test_a_study_of_loadgen_alone_is_not_said_to_have_no_number(capsys) -> None:
     print_findings(summary_of(*lost))
     assert "- No trial gave a number.\n" in capsys.readouterr().out
     assert "No trial gave a number." in page(summary_of(*lost), lost)
+
+
+def test_runs_that_loadgen_calls_invalid_are_a_caution_with_what_to_do() -> None:
+    summary = summary_of(by_loadgen(repeat=0), by_loadgen(repeat=1, valid=False), by_loadgen(batch=16))
+    told = [one for one in summary.cautions if "LoadGen" in one]
+    assert told == [
+        "LoadGen calls 1 of 3 runs INVALID (not met: min duration (Decrease the expected latency)): give it more"
+        " time by measure.max_s in the study.",
+        "1 LoadGen row rests on one repeat.",
+    ]
