@@ -174,8 +174,14 @@ class MeterEntry(Frozen):
     """
 
     meter: str
-    period_s: Annotated[float, Field(ge=0.01, le=60)] | None = None
     options: dict[str, Option] = Field(default_factory=dict)
+    period_s: Annotated[float, Field(ge=0.01, le=60)] | None = None
+
+    @property
+    def source(self) -> dict[str, Option]:
+        """The options that say what is read, without those that say how it is called."""
+        named = {"boundary", "gain_error", "part", "semantics"}
+        return {key: value for key, value in self.options.items() if key not in named}
 
 
 class PowerSection(Frozen):
@@ -197,6 +203,14 @@ class PowerSection(Frozen):
     @classmethod
     def _short_forms(cls, value: object) -> object:
         return _spelled_out(value, "meter")
+
+    @field_validator("meters")
+    @classmethod
+    def _none_twice(cls, value: tuple[MeterEntry, ...]) -> tuple[MeterEntry, ...]:
+        for place, one in enumerate(value):
+            if any(one.meter == other.meter and one.source == other.source for other in value[:place]):
+                raise ValueError(f"{one.meter} stands twice, and would count twice")
+        return value
 
 
 class Limits(Frozen):

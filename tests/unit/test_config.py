@@ -86,6 +86,7 @@ def test_meters_are_written_short_or_with_options_and_files_of_theirs_start_at_t
             "power.min_s: input should be greater than or equal",
         ),
         ("models: [a]\nkinds: [latency]\npower: {meters: [nvml]}\n", "add throughput to kinds"),
+        ("models: [a]\npower: {meters: [nvml, nvml]}\n", "nvml stands twice, and would count twice"),
         ("models: [a]\npower: {meters: [nvml], min_s: 900}\n", "raise the limit"),
         ("models: [a]\nname: a/b\n", "name:"),
         ("models: [a]\nmodels: [b]\n", "the key 'models' stands twice"),

@@ -183,6 +183,10 @@ def _row(
         key=lambda reading: abs(reading.disagreement),
         default=None,
     )
+    missing = _missing(results, counted, without, asked)
+    if efficiency is not None and net_interval is not None and net_interval[0] <= 0:
+        efficiency = efficiency_interval = joules = j_interval = kind = None
+        missing["images_per_s_per_w"] = "the interval of net power over the repeats reaches 0"
     capped, slowed, slowed_by = _held_back(counted)
     return PowerRow(
         setup=setup,
@@ -218,7 +222,7 @@ def _row(
         beside=worst.semantics if worst else None,
         disagreement=worst.disagreement if worst else None,
         flags=_flags(results),
-        missing=_missing(results, counted, without, asked),
+        missing=missing,
         mac_share=mac_share(asked)[0],
         record_ids=tuple(record.id for record in asked),
     )

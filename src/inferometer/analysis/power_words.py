@@ -65,7 +65,7 @@ def power_cautions(summary: Summary) -> tuple[str, ...]:
 def _of_place(summary: Summary, rows: Sequence[PowerRow]) -> Iterable[Finding]:
     known = [row for row in rows if row.efficiency is not None]
     if known:
-        yield _best(summary, max(known, key=lambda row: row.efficiency or 0.0))
+        yield _best(summary, max(known, key=lambda row: row.efficiency or 0.0), rows)
     largest: dict[tuple[object, ...], PowerGain] = {}
     for gain in summary.power_gains:
         kind = (gain.setup.precision, gain.setup.variant)
@@ -82,15 +82,46 @@ def _of_place(summary: Summary, rows: Sequence[PowerRow]) -> Iterable[Finding]:
         yield _capped(summary, capped, len(rows))
 
 
-def _best(summary: Summary, row: PowerRow) -> Finding:
+def _best(summary: Summary, row: PowerRow, rows: Sequence[PowerRow]) -> Finding:
+    """The setup with most images per watt; whether it is the best depends on what is known of the others."""
     value = row.efficiency or 0.0
+    others = [one for one in rows if one is not row]
+    lacking = [one for one in others if one.efficiency is None]
+    close = [one for one in others if one.efficiency is not None and not _below(one, row)]
+    settled = bool(others) and not lacking and not close
+    gives = "gives most per watt" if settled else "gives this per watt"
     text = (
-        f"{subject(summary, row.setup)}{settings_text(row.setup)} gives most per watt in"
-        f" {with_mark(row.setup.precision.upper(), row.mac_share)} at batch {row.setup.batch}:"
+        f"{subject(summary, row.setup)}{settings_text(row.setup)} {gives}"
+        f" in {with_mark(row.setup.precision.upper(), row.mac_share)} at batch {row.setup.batch}:"
         f" {rate(value)} images/s/W of net power{_spread(row)}, {_watts(row.load_w)} under load,"
-        f" {_watts(row.idle_bare_w)} idle ({row.boundary})."
+        f" {_watts(row.idle_bare_w)} idle ({row.boundary}){_against(row, others)}."
     )
-    return Finding("power", rate(value), text, row.record_ids, marked=is_marked(row.mac_share))
+    if others and not settled:
+        text += " It is the highest that was measured, and not shown to be the best"
+        reasons = [f"{plural(len(lacking), 'other setup')} gave no ratio"] if lacking else []
+        reasons += [f"the intervals of {plural(len(close), 'other setup')} reach it"] if close else []
+        text += f": {joined(reasons)}."
+    figure = rate(value)
+    return Finding(
+        "power", figure, text, row.record_ids, settled=settled or not others, marked=is_marked(row.mac_share)
+    )
+
+
+def _below(one: PowerRow, best: PowerRow) -> bool:
+    """Whether all of one's interval is under all of the best's."""
+    if one.efficiency_interval is None or best.efficiency_interval is None:
+        return False
+    return one.efficiency_interval[1] < best.efficiency_interval[0]
+
+
+def _against(row: PowerRow, others: Sequence[PowerRow]) -> str:
+    """The least of the other precisions at the same batch, where none of them is the usual base."""
+    same = [one for one in others if one.setup.batch == row.setup.batch and one.efficiency]
+    if not same or any(one.setup.precision == "fp32" for one in (*same, row)):
+        return ""
+    least = min(same, key=lambda one: one.efficiency or 0.0)
+    times = ratio((row.efficiency or 0.0) / (least.efficiency or 1.0))
+    return f", {times} that of {with_mark(least.setup.precision.upper(), least.mac_share)} there"
 
 
 def _spread(row: PowerRow) -> str:

@@ -76,8 +76,10 @@ def command(
     input_shapes: InputShapeOption = None,
     weights: WeightsOption = None,
     meter: Annotated[
-        list[str] | None,
-        typer.Option("--meter", help="Measure power too, such as nvml or rapl: trials take a minute longer."),
+        str | None,
+        typer.Option(
+            "--meter", help="Measure power too: nvml, rapl; several with commas. See docs/power.md."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
     as_json: JsonOption = False,
@@ -122,11 +124,16 @@ def command(
     return exit_code_of(records)
 
 
-def _power(meters: list[str] | None, seconds: float) -> dict[str, object] | None:
+def _power(meters: str | None, seconds: float) -> dict[str, object] | None:
     """Shorter windows than a study's: a first look."""
-    if not meters:
+    if meters is None:
         return None
-    return {"meters": meters, "idle_s": 10, "min_s": max(10.0, seconds), "idle_loaded_s": 5}
+    return {
+        "meters": [name.strip() for name in meters.split(",")],
+        "idle_s": 10,
+        "min_s": max(10.0, seconds),
+        "idle_loaded_s": 5,
+    }
 
 
 def _show(records: tuple[Record, ...], folder: Path, out: Path | None, as_json: bool) -> None:

@@ -87,6 +87,8 @@ def watch(
                     live.update(live_table(_table(meter, sampler.readings)))
         except KeyboardInterrupt:
             note("ended")
+        for text, count in sampler.readings.faults(meter).items():
+            note(f"{count} readings failed: {text}")
         if as_json:
             print_json(_document(sampler.readings))
     return 0

@@ -16,7 +16,7 @@ from inferometer.records import FINAL_STATUSES, Status
 from inferometer.report.html import write_html
 from inferometer.report.power_trace import traces_of
 from inferometer.report.tables import result_tables
-from inferometer.study.run import StudyRun
+from inferometer.study.run import NO_POWER, StudyRun
 
 NAME = "run"
 BUDGET_SPENT = 11
@@ -30,7 +30,8 @@ def command(
         typer.Option("--budget", help="Start no trial that would end later than this: 90s, 9m, 1.5h."),
     ] = None,
     retry: Annotated[
-        str | None, typer.Option("--retry", help="Run trials again that ended so: failed,timeout.")
+        str | None,
+        typer.Option("--retry", help="Run trials again that ended so: failed,timeout; or no-power."),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -52,7 +53,7 @@ def run_to_report(
     out: Path,
     *,
     budget_s: float | None = None,
-    retry: tuple[Status, ...] = (),
+    retry: tuple[str, ...] = (),
     as_json: bool = False,
 ) -> StudyRun:
     """Run a study, print its tables (or one JSON document) and write ``report.html``."""
@@ -82,8 +83,8 @@ def run_to_report(
     return outcome
 
 
-def _statuses(text: str | None) -> tuple[Status, ...]:
-    known: dict[str, Status] = {word: word for word in get_args(Status) if word in FINAL_STATUSES}
+def _statuses(text: str | None) -> tuple[str, ...]:
+    known = {word: word for word in (*get_args(Status), NO_POWER) if word in {*FINAL_STATUSES, NO_POWER}}
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     for word in words:
         if word not in known:

@@ -4,6 +4,7 @@ In the sampler's folder::
 
     head.json      the channels, what each meter tells of itself, and meters that could not be opened
     readings.bin   readings as they come, of dtype `READING`
+    faults.json    by meter, why readings failed, and how many; absent while none did
     tail.json      what the sampler says when it ends; absent while it runs, or when it was killed
 
 Time is CLOCK_MONOTONIC in nanoseconds. A pair of it and the wall clock is kept at the start and the end.
@@ -24,9 +25,9 @@ from inferometer.contracts import Channel
 from inferometer.energy import Trace
 from inferometer.errors import MeterError
 
-__all__ = ["HEAD", "READING", "READINGS", "TAIL", "Head", "MeteredChannel", "Readings", "read_head"]
+__all__ = ["FAULTS", "HEAD", "READING", "READINGS", "TAIL", "Head", "MeteredChannel", "Readings", "read_head"]
 
-HEAD, READINGS, TAIL = "head.json", "readings.bin", "tail.json"
+HEAD, READINGS, FAULTS, TAIL = "head.json", "readings.bin", "faults.json", "tail.json"
 
 READING = np.dtype([("channel", "<i4"), ("begin_ns", "<i8"), ("end_ns", "<i8"), ("value", "<f8")])
 """One reading: the channel's place in the head, CLOCK_MONOTONIC before and after the call, and the value in
@@ -111,6 +112,14 @@ class Readings:
         except OSError as error:
             raise MeterError(f"{self._path}: {error.strerror or error}") from error
         self._values = np.concatenate([self._values, new])
+
+    def faults(self, meter: str) -> dict[str, int]:
+        """Why readings of a meter failed so far, and how many for each reason."""
+        try:
+            found = json.loads((self._path.parent / FAULTS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(text): int(count) for text, count in found.get(meter, {}).items()}
 
     def values(self, place: int) -> npt.NDArray[Any]:
         """``[n] READING`` of one channel, in order of time."""

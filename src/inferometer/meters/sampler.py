@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import resource
 import select
@@ -26,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from inferometer import registry
-from inferometer.contracts import Channel, MeterSession
-from inferometer.errors import ConfigError, InferometerError, MeterError
-from inferometer.meters.readings import HEAD, READING, READINGS, TAIL, Head, MeteredChannel
+from inferometer.contracts import Channel, MeterSession, Sample
+from inferometer.errors import ConfigError, InferometerError, MeterError, brief
+from inferometer.meters.readings import FAULTS, HEAD, READING, READINGS, TAIL, Head, MeteredChannel
 from inferometer.records import Frozen
 from inferometer.store import write_atomically
 
@@ -36,6 +37,7 @@ __all__ = ["MeterJob", "SamplerJob", "main"]
 
 _FLUSH_S = 0.5  # how old the newest reading on disk may be
 _PUSHED_S = 0.5  # how often a meter is asked for readings that came by themselves
+_AHEAD_NS = 1_000_000_000  # clocks of two machines may differ by that much
 _PR_SET_PDEATHSIG = 1  # Source: linux/prctl.h
 
 
@@ -105,22 +107,44 @@ class _Reader:
 
     def _read(self, place: int) -> None:
         before = time.monotonic_ns()
+        value = float("nan")
         try:
-            value = self.session.read(place)
-        except MeterError as error:
-            value = float("nan")
+            value = self._sound(place, self.session.read(place))
+        except Exception as error:  # noqa: BLE001 (a plug-in's fault is a gap in its readings, told in the record)
             self._fault(error)
         self.rows.append((self._first + place, before, time.monotonic_ns(), value))
 
     def _take_arrived(self) -> None:
         try:
             for one in self.session.arrived():
-                self.rows.append((self._first + one.place, one.begin_ns, one.end_ns, one.value))
-        except MeterError as error:
+                self._take(one)
+        except Exception as error:  # noqa: BLE001 (as above)
             self._fault(error)
 
-    def _fault(self, error: MeterError) -> None:
-        text = str(error)
+    def _take(self, one: Sample) -> None:
+        if not 0 <= one.place < len(self.session.channels) or one.end_ns < one.begin_ns:
+            self._fault(MeterError(f"{self.name}: a reading of no channel, or of no time"))
+            return
+        value = float("nan")
+        try:
+            if one.end_ns > time.monotonic_ns() + _AHEAD_NS:
+                raise MeterError(f"{self.name}: readings of times to come: is the clock offset right?")
+            value = self._sound(one.place, one.value)
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._fault(error)
+        self.rows.append((self._first + one.place, one.begin_ns, one.end_ns, value))
+
+    def _sound(self, place: int, value: float) -> float:
+        """The value, if it can be one of its quantity; NaN is one that the meter itself says is none."""
+        number, channel = float(value), self.session.channels[place]
+        if math.isinf(number) or (number < 0 and channel.quantity in ("power", "energy")):
+            raise MeterError(
+                f"{self.name}: {channel.name}: {number:g} can be no reading of {channel.quantity}"
+            )
+        return number
+
+    def _fault(self, error: Exception) -> None:
+        text = str(error) if isinstance(error, MeterError) else brief(f"{type(error).__name__}: {error}")
         self.faults[text] = self.faults.get(text, 0) + 1
 
 
@@ -159,16 +183,31 @@ def _opened(job: SamplerJob, stack: contextlib.ExitStack) -> tuple[list[_Reader]
     for one in job.meters:
         try:
             session = registry.meter(one.meter).open(one.options)
+            stack.callback(session.close)
+            _check(one.meter, session.channels)
         except InferometerError as error:
             refused[one.meter] = str(error)
             if isinstance(error, ConfigError):
                 misused.append(one.meter)
             continue
-        stack.callback(session.close)
         readers.append(_Reader(one, session, len(channels)))
         channels += [MeteredChannel(one.meter, _asked(channel, one.period_s)) for channel in session.channels]
         facts[one.meter] = dict(session.facts)
     return readers, Head(tuple(channels), facts, refused, _clocks(), tuple(misused))
+
+
+def _check(meter: str, channels: Sequence[Channel]) -> None:
+    """Refuse what could make a wrong figure of sound readings."""
+    seen: set[tuple[str, str]] = set()
+    for one in channels:
+        if not 0 < one.period_s < math.inf:
+            raise MeterError(f"{meter}: {one.name}: a period of {one.period_s:g} s is none")
+        if one.primary and one.quantity not in ("power", "energy"):
+            raise MeterError(f"{meter}: {one.name}: no figure can rest on {one.quantity}")
+        if one.primary and (one.boundary, one.part) in seen:
+            raise MeterError(f"{meter}: {one.part} of {one.boundary} is given twice: it would count twice")
+        if one.primary:
+            seen.add((one.boundary, one.part))
 
 
 def _asked(channel: Channel, period_s: float | None) -> Channel:
@@ -178,6 +217,7 @@ def _asked(channel: Channel, period_s: float | None) -> Channel:
 
 def _copy_until_told(readers: Sequence[_Reader], path: Path, told: threading.Event) -> None:
     """Write what the threads have read, until standard input closes or a signal came."""
+    told_of: dict[str, dict[str, int]] = {}
     while not told.is_set():
         try:
             ready, _, _ = select.select([sys.stdin], [], [], _FLUSH_S)
@@ -186,6 +226,10 @@ def _copy_until_told(readers: Sequence[_Reader], path: Path, told: threading.Eve
         if ready and not os.read(sys.stdin.fileno(), 4096):
             break
         _flush(readers, path)
+        faults = {reader.name: dict(reader.faults) for reader in readers if reader.faults}
+        if faults != told_of:
+            write_atomically(path.parent / FAULTS, json.dumps(faults).encode())
+            told_of = faults
 
 
 def _flush(readers: Sequence[_Reader], path: Path) -> None:

@@ -25,7 +25,10 @@ from inferometer.store import write_atomically
 from inferometer.trials.spec import Job, TrialSpec
 from inferometer.worker import STORE_FAILED, result_path
 
-__all__ = ["Finished", "Watcher", "end_leftovers", "run_job"]
+__all__ = ["PROCESS", "Finished", "Watcher", "end_leftovers", "note_process", "run_job"]
+
+PROCESS = "process.json"
+"""A note of `note_process` in a folder below ``work``."""
 
 _POLL_S = 0.05
 
@@ -78,7 +81,7 @@ def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Generator[Finished,
             start_new_session=True,
         )
         try:
-            _note_worker(folder, worker.pid)
+            note_process(folder / "worker.json", worker.pid)
             for spec in specs:
                 watcher.started(spec)
                 finished = _watch(worker, spec, Path(stderr.name), watcher)
@@ -94,15 +97,15 @@ def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Generator[Finished,
 
 
 def end_leftovers(folder: Path) -> None:
-    """End a worker that outlived the process which launched it; clear its work and half-written drafts."""
+    """End workers and samplers that outlived what launched them; clear their work and half-written drafts."""
     work = folder / "work"
-    note = work / "worker.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, psutil.NoSuchProcess):
-        left = json.loads(note.read_text(encoding="utf-8"))
-        process = psutil.Process(int(left["pid"]))
-        if process.create_time() == left["created"]:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+    for note in (work / "worker.json", *work.glob(f"*/{PROCESS}")):
+        with contextlib.suppress(OSError, ValueError, KeyError, psutil.NoSuchProcess):
+            left = json.loads(note.read_text(encoding="utf-8"))
+            process = psutil.Process(int(left["pid"]))
+            if process.create_time() == left["created"]:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(exist_ok=True)
     for place in ("models", "sidecars"):
@@ -110,10 +113,11 @@ def end_leftovers(folder: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-def _note_worker(folder: Path, pid: int) -> None:
+def note_process(path: Path, pid: int) -> None:
+    """Write down a process for `end_leftovers`; it leads a group of its own."""
     with contextlib.suppress(psutil.NoSuchProcess):
         note = {"pid": pid, "created": psutil.Process(pid).create_time()}
-        write_atomically(folder / "worker.json", json.dumps(note).encode())
+        write_atomically(path, json.dumps(note).encode())
 
 
 def _watch(worker: subprocess.Popen[bytes], spec: TrialSpec, stderr: Path, watcher: Watcher) -> Finished:

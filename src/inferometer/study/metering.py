@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from inferometer import energy
 from inferometer.config import PowerSection
 from inferometer.errors import ConfigError, MeterError
@@ -20,7 +23,7 @@ from inferometer.meters.readings import Readings, read_head
 from inferometer.meters.sampler import MeterJob, SamplerJob
 from inferometer.records import Outcome
 from inferometer.store import write_atomically, write_sidecar
-from inferometer.study.launch import Watcher
+from inferometer.study.launch import PROCESS, Watcher, note_process
 from inferometer.study.power import Idle, parts_for, power_results, trace_sidecar
 from inferometer.trials.spec import PowerTask, TrialSpec
 
@@ -29,6 +32,7 @@ __all__ = ["Metering", "Sampler"]
 _START_S = 60.0  # a management controller may take its time to log in
 _POLL_S = 0.1
 _ENDS_S = 10.0
+_LOOK_S = 3.0
 _CHECK_S = 5.0  # an idle after a load that only shows whether the one before still holds
 _READINGS = 10  # that an idle has at least, and a load twice as many
 _HOLDS = 0.02  # relative; and in watts:
@@ -58,6 +62,7 @@ class Sampler:
                 stderr=stderr,
                 start_new_session=True,
             )
+        note_process(folder / PROCESS, self._process.pid)
         try:
             self.readings = self._begun(folder)
         except BaseException:
@@ -122,6 +127,7 @@ class Metering:
         self._starts = 0
         self._before: Idle | None = None
         self._after: Idle | None = None
+        self._flag: str | None = None  # of the idle to come
 
     def start(self) -> None:
         """Start the sampler, if it does not run.
@@ -140,6 +146,32 @@ class Metering:
         ]
         self._sampler = Sampler(jobs, self._folder / "work" / f"sampler-{self._starts}")
         self._before = self._after = None
+        if self._starts == 1:
+            self._check_live()
+
+    def _check_live(self) -> None:
+        """See that every meter reads now: told before the first trial, not after it.
+
+        Raises:
+            MeterError: A meter gives no reading, or readings of another time.
+        """
+        self._await(time.monotonic_ns())
+        allowed_s = max(3.0, 5 * self._slowest_s())
+        for place, one in enumerate(self.readings.head.channels):
+            if not one.channel.primary:
+                continue
+            named = f"{one.meter}: {one.channel.part}"
+            found = self.readings.values(place)
+            found = found[np.isfinite(found["value"])]
+            if not len(found):
+                time.sleep(1.0)  # reasons are written after readings
+                why = "; ".join(self.readings.faults(one.meter))
+                raise MeterError(f"{named} gives no reading: {why or 'see inferometer meters watch'}")
+            age_s = (time.monotonic_ns() - int(found["end_ns"].max())) * 1e-9
+            if abs(age_s) > allowed_s:
+                when = f"{age_s:.0f} s old" if age_s > 0 else f"{-age_s:.0f} s ahead of this machine's clock"
+                hint = "; are its zone and clock_offset_s right, and does its logger run?"
+                raise MeterError(f"{named}: the newest reading is {when}{hint if one.channel.pushed else ''}")
 
     @property
     def readings(self) -> Readings:
@@ -163,6 +195,7 @@ class Metering:
         """
         self.start()
         if self._before is None:
+            self._await(time.monotonic_ns())
             self._settle()
             self._before = self._idle(self._idle_s())
         self._after = None
@@ -186,7 +219,11 @@ class Metering:
         if not chosen:
             missing["power"] = "no meter of the study reads what this trial runs on"
             return outcome.model_copy(update={"missing": outcome.missing | missing})
-        results = power_results(readings, chosen, load, self._before, self._after)
+        try:
+            results = power_results(readings, chosen, load, self._before, self._after)
+        except ValueError as error:  # of readings that no figure can be made of
+            missing["power"] = f"the readings cannot be used: {error}"
+            return outcome.model_copy(update={"missing": outcome.missing | missing})
         trace = trace_sidecar(readings, load, (self._before, self._after))
         sidecar = write_sidecar(self._folder, f"{spec.id}.power.npz", trace)
         update = {
@@ -199,13 +236,20 @@ class Metering:
     def next_job(self) -> None:
         """The idle after these trials is the one before the next, unless that still holds."""
         if self._after is not None and not self._holds():
-            self._before = self._after
+            self._before = None if self._after.fault else self._after
         self._after = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the idle after the trials is known."""
+        return self._after is not None
 
     def close(self) -> None:
         """End the sampler."""
         if self._sampler is not None:
             self._sampler.close()
+            # Its job holds addresses and files that records leave out on purpose.
+            shutil.rmtree(self._folder / "work" / f"sampler-{self._starts}", ignore_errors=True)
             self._sampler = None
 
     def _slowest_s(self) -> float:
@@ -229,7 +273,7 @@ class Metering:
         self._watcher.waits("idle power", seconds)
         time.sleep(max(0.0, (end_ns - time.monotonic_ns()) * 1e-9))
         self._await(end_ns)
-        return Idle((begin_ns, end_ns), self._held((begin_ns, end_ns)))
+        return Idle((begin_ns, end_ns), self._held((begin_ns, end_ns)), self._flag)
 
     def _held(self, span: tuple[int, int]) -> str | None:
         """Why a span was not idle: processes on a device that no trial of this study runs on then."""
@@ -251,8 +295,8 @@ class Metering:
             return False
         for place, one in enumerate(self.readings.head.channels):
             if one.channel.primary:
-                trace = self.readings.trace(place)
                 try:
+                    trace = self.readings.trace(place)
                     old, new = energy.mean_w(trace, first.span), energy.mean_w(trace, last.span)
                 except ValueError:
                     return False
@@ -271,23 +315,26 @@ class Metering:
 
     def _settle(self) -> None:
         """Wait until power has fallen back from earlier work: two looks in a row read the same."""
-        look_s = max(3.0, 4 * self._slowest_s())
-        end = time.monotonic() + self._section.settle_max_s
-        if self._section.settle_max_s:
-            self._watcher.waits("power to settle", self._section.settle_max_s)
-        begin_ns = time.monotonic_ns()
+        look_s, most_s = max(_LOOK_S, 4 * self._slowest_s()), self._section.settle_max_s
+        self._flag = None
+        if not most_s:
+            return
+        most_s = max(most_s, 2 * look_s + self._slowest_s() + 1.0)  # room for two looks
+        self._watcher.waits("power to settle", most_s)
+        begin_ns, end = time.monotonic_ns(), time.monotonic() + most_s
         while time.monotonic() < end and self._sampler is not None and self._sampler.running:
             now_ns = time.monotonic_ns() - int(self._slowest_s() * 1e9)
             if now_ns - begin_ns >= 2 * look_s * 1e9 and self._same(now_ns, int(look_s * 1e9)):
                 return
             time.sleep(_POLL_S * 5)
+        self._flag = f"power had not settled within {most_s:.0f} s before it"
 
     def _same(self, now_ns: int, look_ns: int) -> bool:
         self.readings.refresh()
         for place, one in enumerate(self.readings.head.channels):
             if one.channel.primary:
-                trace = self.readings.trace(place)
                 try:
+                    trace = self.readings.trace(place)
                     old = energy.mean_w(trace, (now_ns - 2 * look_ns, now_ns - look_ns))
                     new = energy.mean_w(trace, (now_ns - look_ns, now_ns))
                 except ValueError:

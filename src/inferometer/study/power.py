@@ -25,10 +25,14 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Idle:
-    """A time without a process on the devices: CLOCK_MONOTONIC ns; ``fault``: why it is none."""
+    """A time without a process on the devices: CLOCK_MONOTONIC ns.
+
+    ``fault``: why it is none. ``flag``: what to know of it, such as that power still fell.
+    """
 
     span: Span
     fault: str | None = None
+    flag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,17 +100,22 @@ def _result(
     readings: Readings, parts: Parts, load: LoadWindow, before: Idle | None, after: Idle | None
 ) -> PowerResult:
     channels = [readings.head.channels[place].channel for place in parts.places]
+    # What held a device in one idle may have held it in the other, and in the load, as well.
+    fault = next((one.fault for one in (before, after) if one is not None and one.fault is not None), None)
     spans: dict[str, Span | None] = {
         "load": (load.begin_ns, load.end_ns),
-        "idle_before": before.span if before and before.fault is None else None,
-        "idle_after": after.span if after and after.fault is None else None,
+        "idle_before": before.span if before and fault is None else None,
+        "idle_after": after.span if after and fault is None else None,
         "idle_loaded": load.idle_loaded,
     }
     sums, missing = _summed(readings, parts, spans)
-    for name, idle in (("idle_before", before), ("idle_after", after)):
-        if idle is None or idle.fault is not None:
-            missing[name] = idle.fault if idle and idle.fault else "it was not measured"
-    figures = {name: _figure(sums[name]) for name in _NAMES}
+    if fault is not None:
+        missing |= {"idle_before": fault, "idle_after": fault}
+    shared = _shared(readings, parts, (load.begin_ns, load.end_ns))
+    if shared is not None:
+        sums["load"], missing["load"] = None, shared
+    said = {"idle_before": before.flag if before else None, "idle_after": after.flag if after else None}
+    figures = {name: _figure(sums[name], said.get(name)) for name in _NAMES}
     fields: dict[str, object] = {
         "gain_error": max((one.gain_error for one in channels if one.gain_error is not None), default=None),
         "images_per_s": load.images_per_s,
@@ -134,6 +143,9 @@ def _summed(
 ) -> tuple[dict[str, WindowPower | None], dict[str, str]]:
     """Each window's power, all parts added up, or why there is none."""
     missing: dict[str, str] = {}
+    faults = readings.faults(parts.meter)
+    worst = max(faults, key=lambda text: faults[text], default=None)
+    said = f" ({faults[worst]} readings failed: {worst})" if worst is not None else ""
     present = [name for name in _NAMES if spans[name] is not None]
     windows = [span for name in present if (span := spans[name]) is not None]
     by_window: dict[str, list[WindowPower]] = {name: [] for name in _NAMES}
@@ -145,13 +157,25 @@ def _summed(
             else:
                 part = readings.head.channels[place].channel.part
                 fault = energy.audit(trace, window).fault or "the readings give no figure"
-                missing.setdefault(name, f"{part}: {fault}")
+                missing.setdefault(name, f"{part}: {fault}{said}")
     sums: dict[str, WindowPower | None] = {}
     for name, found in by_window.items():
         sums[name] = energy.summed(found) if len(found) == len(parts.places) else None
         if spans[name] is None:
             missing.setdefault(name, "it was not measured")
     return sums, missing
+
+
+def _shared(readings: Readings, parts: Parts, window: Span) -> str | None:
+    """Why a load was not the trial's alone: more processes than its own on a device."""
+    own = [readings.head.channels[place].channel.part for place in parts.places]
+    for place in readings.places("processes", parts.meter, own):
+        values = _within(readings, place, window)
+        most = values[np.isfinite(values)].max(initial=0)
+        if most > 1:
+            part = readings.head.channels[place].channel.part
+            return f"{most:.0f} processes held {part} under load: end what else runs there"
+    return None
 
 
 def _derived(
@@ -197,7 +221,7 @@ def _derived(
     }
 
 
-def _figure(power: WindowPower | None) -> PowerFigure | None:
+def _figure(power: WindowPower | None, flag: str | None) -> PowerFigure | None:
     if power is None:
         return None
     audit = power.audit
@@ -212,7 +236,7 @@ def _figure(power: WindowPower | None) -> PowerFigure | None:
         largest_gap_s=audit.largest_gap_s,
         coverage=audit.coverage,
         correlation_s=power.correlation_s,
-        flags=power.flags,
+        flags=power.flags if flag is None else (*power.flags, flag),
     )
 
 

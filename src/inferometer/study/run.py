@@ -22,7 +22,10 @@ from inferometer.study.plan import CalibratedModel, Planned, plan_calibrations, 
 from inferometer.study.resolve import Resolved, resolve
 from inferometer.trials.spec import PowerTask, TrialSpec
 
-__all__ = ["StudyRun", "run_study"]
+__all__ = ["NO_POWER", "StudyRun", "run_study"]
+
+NO_POWER = "no-power"
+"""Word of ``retry`` for trials that ended well, but without the net power that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def run_study(
         folder: Where records go; claimed by this study, held exclusively while it runs.
         watcher: Told of progress.
         budget_s: Start no trial that would probably end later than this many seconds from now.
-        retry: Statuses (such as ``failed``) whose trials run again.
+        retry: Statuses (such as ``failed``) whose trials run again, or `NO_POWER`.
 
     Raises:
         InferometerError: Something is wrong with the study as a whole; trials that go wrong are records.
@@ -105,7 +108,10 @@ class _Runner:
         self._around_s = 0.0  # that measuring idle took, around the trials of a job
         self._environment = inventory().model_dump(mode="json")  # for trials that no worker lived to describe
         contents: Contents = store.read()
-        self._final = {record.id: record for record in contents.records if record.status not in self._retry}
+        self._final = {record.id: record for record in contents.records if not self._again(record)}
+
+    def _again(self, record: Record) -> bool:
+        return record.status in self._retry or (NO_POWER in self._retry and _lacks_power(record))
 
     def check_meters(self, planned: Sequence[Planned]) -> None:
         """Start the meters if a trial that is still to run wants them: told now, not after an hour.
@@ -191,7 +197,7 @@ class _Runner:
             if metering is not None:
                 metering.after()
         except KeyboardInterrupt:
-            self._record_metered(held, metering)
+            self._give_up(held, metering)
             if done < len(specs):  # else it came when the last trial already had its record
                 self._store.append(self._made(Finished(specs[done], _INTERRUPTED, 0.0)))
             raise
@@ -199,6 +205,16 @@ class _Runner:
         self._around_s = max(self._around_s, time.monotonic() - begin - trials_s) if metering else 0.0
         self._record_metered(held, metering)
         return list(items[done:])
+
+    def _give_up(self, held: list[Finished], metering: Metering | None) -> None:
+        """Trials whose idle after was not measured any more run again; others have their record."""
+        waits = metering is not None and not metering.complete
+        for finished in held if waits else []:
+            if finished.outcome.status == "ok":
+                self._store.append(self._made(Finished(finished.spec, _INTERRUPTED, 0.0)))
+            else:
+                self._record(finished)
+        self._record_metered([] if waits else held, metering)
 
     def _record_metered(self, held: list[Finished], metering: Metering | None) -> None:
         while held and metering is not None:
@@ -255,9 +271,20 @@ class _Runner:
         return time.monotonic() + expected > self._deadline
 
 
+def _lacks_power(record: Record) -> bool:
+    """Whether net power was asked for, and is not there for some boundary; within noise it is there."""
+    asked = record.status == "ok" and bool((record.config or {}).get("power"))
+    return asked and (not record.power or any(one.net_w is None for one in record.power))
+
+
 def _lengthened(spec: TrialSpec, metering: Metering) -> TrialSpec:
-    """With windows as long as the slowest meter needs; its identity stays."""
-    return spec.model_copy(update={"power": metering.task()}) if spec.power else spec
+    """With windows as long as the slowest meter needs, and the more time; its identity stays."""
+    if spec.power is None:
+        return spec
+    task = metering.task()
+    more_s = task.min_s - spec.power.min_s + task.idle_loaded_s - spec.power.idle_loaded_s
+    limits = spec.limits.model_copy(update={"trial_s": spec.limits.trial_s + more_s})
+    return spec.model_copy(update={"power": task, "limits": limits})
 
 
 _DONE = Outcome(status="ok", reason="it has a record already")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -14,6 +15,7 @@ from inferometer.config import (
     Limits,
     LoadGenSection,
     MeasureSection,
+    MeterEntry,
     PowerSection,
 )
 from inferometer.data.preprocess import Preprocessing
@@ -107,6 +109,21 @@ class TrialSpec(Frozen):
         return self.trial.kind == "throughput" or offline
 
 
+# Options of meters that change how a reading is had, not what it means.
+_NO_MEANING = frozenset(
+    {"auth", "ca_file", "cipher", "credentials_file", "devices", "fingerprint", "insecure", "password_env",
+     "period_s", "privilege", "timeout_s", "user_env"}
+)  # fmt: skip
+
+
+def _metered(entry: MeterEntry) -> list[Any]:
+    """A meter in a trial's identity: what its readings mean, such as a unit, zone or address."""
+    options = {key: value for key, value in entry.options.items() if key not in _NO_MEANING}
+    if isinstance(file := options.get("file"), str):
+        options["file"] = Path(file).name  # wherever it lies
+    return [entry.meter, options]
+
+
 class Job(Frozen):
     """What one worker process does: its trials in order, and the parent it must not outlive."""
 
@@ -117,7 +134,7 @@ class Job(Frozen):
 def identity_of(spec: TrialSpec) -> str:
     """The resume key: 16 hex digits of the SHA-256 of all that makes a trial what it is.
 
-    Not part of it: names, paths, addresses, the output folder, limits, and whether details are read.
+    Not part of it: names, paths, the output folder, limits, and whether details are read.
     """
     trial = spec.trial
     how = spec.preprocess.model_dump(mode="json", exclude={"name"}) if spec.preprocess else None
@@ -148,7 +165,7 @@ def identity_of(spec: TrialSpec) -> str:
         }
     if spec.power is not None:
         section = spec.power.section.model_dump(mode="json", exclude={"settle_max_s"})
-        content["power"] = section | {"meters": [one.meter for one in spec.power.section.meters]}
+        content["power"] = section | {"meters": [_metered(one) for one in spec.power.section.meters]}
     if spec.loadgen is not None:
         content["loadgen"] = spec.loadgen.model_dump(mode="json")
     if spec.calibration is not None:

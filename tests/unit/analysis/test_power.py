@@ -59,10 +59,32 @@ def test_repeats_that_agree_never_narrow_a_trials_own_interval():
     assert row.ci_kind == "within_trial"
 
 
-def test_an_interval_of_a_rate_never_goes_below_zero():
+def test_repeats_whose_net_power_could_be_nothing_give_no_ratio():
     row = row_of(*repeats(result(200.0), result(900.0)))
-    assert row.efficiency_interval[0] == 0.0
     assert row.net_interval[0] < 0
+    assert (row.efficiency, row.efficiency_interval, row.j_per_image) == (None, None, None)
+    assert why_no_ratio(row) == "the interval of net power over the repeats reaches 0"
+
+
+def test_what_was_best_is_told_only_where_the_others_are_known_to_be_less():
+    def sentence(*records):
+        (one,) = [one for one in summary_of(*records).findings if "images/s/W of net power" in one.sentence]
+        return one.settled, one.sentence
+
+    fast = metered(result(rate=16000.0), precision="fp16")
+    clear, said_of_it = sentence(metered(result(rate=8000.0), precision="tf32"), fast)
+    assert clear
+    assert "gives most per watt in FP16" in said_of_it
+    assert said_of_it.endswith("(GPU board), 2.00\N{MULTIPLICATION SIGN} that of TF32 there.")
+
+    near, said_of_it = sentence(metered(result(rate=15900.0), precision="tf32"), fast)
+    assert not near
+    assert "not shown to be the best: the intervals of 1 other setup reach it." in said_of_it
+
+    unknown = result(rate=8000.0, images_per_s_per_w=None, images_per_s_per_w_ci95=None)
+    lacking, said_of_it = sentence(metered(unknown, precision="tf32"), fast)
+    assert not lacking
+    assert "not shown to be the best: 1 other setup gave no ratio." in said_of_it
 
 
 def test_no_ratio_unless_every_repeat_has_one():

@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from inferometer.contracts import Channel, MeterSession, Sample
 from inferometer.errors import ConfigError, MeterError
 from inferometer.meters.readings import TAIL, Readings, read_head
-from inferometer.meters.sampler import MeterJob, SamplerJob
+from inferometer.meters.sampler import MeterJob, SamplerJob, _check, _Reader
 from inferometer.study.metering import Sampler
 
 LIMIT_S = 30.0
@@ -116,3 +119,83 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+class Broken(MeterSession):
+    """A third party's meter that answers with whatever it is given."""
+
+    def __init__(self, *answers: Any, **changes: Any) -> None:
+        self.answers = list(answers)
+        channel = Channel("power a", "power", "board", "a", "instantaneous", 0.1, primary=True)
+        self.channels = (replace(channel, **changes),)
+
+    def read(self, place: int) -> float:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    def arrived(self) -> list[Sample]:
+        return self.answers.pop(0)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        pass
+
+
+def taken(session: MeterSession) -> tuple[_Reader, list[float]]:
+    reader = _Reader(MeterJob(meter="broken", options={}), session, 5)
+    return reader, [row[3] for row in reader.rows]
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (MeterError("no reading"), "no reading"),
+        (ZeroDivisionError("x / 0"), "ZeroDivisionError: x / 0"),
+        (None, "TypeError: float() argument must be"),
+        (float("inf"), "inf can be no reading of power"),
+        (-3.0, "-3 can be no reading of power"),
+    ],
+)
+def test_what_is_no_reading_is_a_gap_and_told(answer: Any, fault: str) -> None:
+    reader, _ = taken(Broken(answer, 21.5))
+    reader._read(0)
+    reader._read(0)
+    (first, second) = reader.rows
+    assert first[0] == second[0] == 5
+    assert np.isnan(first[3])
+    assert second[3] == 21.5
+    ((text, count),) = reader.faults.items()
+    assert fault in text
+    assert count == 1
+
+
+def test_pushed_readings_of_no_channel_or_of_times_to_come_are_none() -> None:
+    now = time.monotonic_ns()
+    samples = [
+        Sample(1, now, now, 9.0),
+        Sample(0, now, now - 1, 9.0),
+        Sample(0, now, now + 3600 * 10**9, 9.0),
+    ]
+    reader, _ = taken(Broken([*samples, Sample(0, now, now, 20.0)]))
+    reader._take_arrived()
+    values = [row[3] for row in reader.rows]
+    assert np.isnan(values[0])
+    assert values[1:] == [20.0]
+    assert sorted(reader.faults.values()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("channels", "message"),
+    [
+        (Broken(period_s=0.0).channels, "a period of 0 s is none"),
+        (Broken(period_s=float("nan")).channels, "a period of nan s is none"),
+        (Broken(quantity="temperature").channels, "no figure can rest on temperature"),
+        (Broken().channels * 2, "a of board is given twice: it would count twice"),
+    ],
+)
+def test_channels_that_would_make_wrong_figures_are_refused(
+    channels: tuple[Channel, ...], message: str
+) -> None:
+    with pytest.raises(MeterError, match=message):
+        _check("broken", channels)
