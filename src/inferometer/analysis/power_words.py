@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from inferometer.analysis.cautions import listed, named
 from inferometer.analysis.findings import place_of, settings_text, subject
-from inferometer.analysis.marks import is_marked, with_mark
+from inferometer.analysis.marks import is_marked, share_text, with_mark
 from inferometer.analysis.power import PowerRow, why_no_ratio
 from inferometer.analysis.power_gains import PowerGain
 from inferometer.analysis.rows import Finding, Setup, Summary
@@ -163,7 +163,7 @@ def _gain(summary: Summary, gain: PowerGain) -> Finding:
 
 def _capped(summary: Summary, rows: Sequence[PowerRow], of: int) -> Finding:
     most = max(rows, key=lambda row: row.capped or 0.0)
-    share = percent(most.capped or 0.0, 0)
+    share = share_text(most.capped or 0.0)
     limit = f"power limit of {_watts(most.power_limit_w)}" if most.power_limit_w else "power limit"
     if len(rows) == 1:
         text = (

@@ -14,7 +14,7 @@ import pytest
 from inferometer.config import Study, parse
 from inferometer.errors import MeterError
 from inferometer.records import PowerFigure, PowerResult, Record, Status
-from inferometer.store import sidecar_of
+from inferometer.store import read_store, sidecar_of
 from inferometer.study.run import NO_POWER, StudyRun, run_study
 from inferometer.trials.spec import TrialSpec
 from tests.unit.study.watcher import Remembering
@@ -192,6 +192,26 @@ def test_trials_whose_power_is_missing_run_again_when_asked_to(mini: Path, tmp_p
         again = run_study(without, tmp_path / "out", logger, retry=[NO_POWER])
     assert again.run == 1
     assert only(again.records[0]).net_w == pytest.approx(LOAD_W - IDLE_W, abs=10)
+
+
+def test_a_trial_whose_idle_after_was_cut_off_runs_again(mini: Path, tmp_path: Path) -> None:
+    content = study(mini, tmp_path / "w.csv", batches=[1], kinds=["throughput"])
+
+    def stop(what: str, seconds: float) -> None:
+        if logger.begun:  # the trial has run, and the idle after it begins
+            raise KeyboardInterrupt
+
+    with Logger(tmp_path / "w.csv") as logger:
+        logger.waits = stop  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            run(content, tmp_path / "out", logger)
+    lines = read_store(tmp_path / "out").lines
+    assert [(record.status, record.power) for record in lines] == [("interrupted", None)]
+    assert not list((tmp_path / "out" / "work").glob("sampler-*"))
+    with Logger(tmp_path / "w.csv") as logger:
+        again = run(content, tmp_path / "out", logger)
+    assert again.run == 1
+    assert only(again.records[0]).drift_w is not None
 
 
 def _span(figure: PowerFigure | None) -> tuple[int, int]:
