@@ -45,6 +45,7 @@ __all__ = [
     "open_store",
     "read_layers",
     "read_per_image",
+    "read_sidecar",
     "read_store",
     "sidecar_of",
     "write_atomically",
@@ -265,7 +266,7 @@ def read_per_image(folder: Path, record: Record) -> PerImage | None:
     sidecar = sidecar_of(record, ".top5.npz")
     if sidecar is None:
         return None
-    path, content = folder / sidecar.path, _content(folder, sidecar)
+    path, content = folder / sidecar.path, read_sidecar(folder, sidecar)
     try:
         with np.load(BytesIO(content), allow_pickle=False) as data:
             hashes: Sequence[str] = [row.tobytes().hex() for row in data["hashes"]]
@@ -287,13 +288,18 @@ def read_layers(folder: Path, record: Record) -> Any | None:
     if sidecar is None:
         return None
     try:
-        return _parsed(_content(folder, sidecar))
+        return _parsed(read_sidecar(folder, sidecar))
     except (ValueError, RecursionError, _NoNumberError) as error:
         raise StoreError(f"{folder / sidecar.path}: no layers: {error}") from error
 
 
-def _content(folder: Path, sidecar: Sidecar) -> bytes:
-    """The bytes of a sidecar, held against its hash."""
+def read_sidecar(folder: Path, sidecar: Sidecar) -> bytes:
+    """The bytes of a sidecar, held against its hash.
+
+    Raises:
+        SidecarMissing: It is not there.
+        StoreError: It cannot be read, or is not the one that was written.
+    """
     path = folder / sidecar.path
     try:
         content = path.read_bytes()

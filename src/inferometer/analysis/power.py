@@ -12,7 +12,7 @@ from inferometer.analysis.rows import Setup
 from inferometer.analysis.speed import mac_share
 from inferometer.analysis.wording import plural
 from inferometer.clock_events import CLOCK_EVENTS, POWER_CAP
-from inferometer.records import PowerResult, Record
+from inferometer.records import BesideReading, PowerResult, Record
 from inferometer.stats import mean_interval
 
 __all__ = ["PowerRow", "Span", "power_rows", "why_no_ratio"]
@@ -178,11 +178,7 @@ def _row(
     efficiency, efficiency_interval, kind = _mean(counted, "images_per_s_per_w", "images_per_s_per_w_ci95")
     joules, j_interval, _ = _mean(counted, "j_per_image", "j_per_image_ci95")
     net, net_interval, net_kind = _mean(counted, "net_w", "net_ci95_w", negative=True)
-    worst = max(
-        (reading for one in counted for reading in one.beside),
-        key=lambda reading: abs(reading.disagreement),
-        default=None,
-    )
+    worst = _worst_beside(counted)
     missing = _missing(results, counted, without, asked)
     if efficiency is not None and net_interval is not None and net_interval[0] <= 0:
         efficiency = efficiency_interval = joules = j_interval = kind = None
@@ -226,6 +222,11 @@ def _row(
         mac_share=mac_share(asked)[0],
         record_ids=tuple(record.id for record in asked),
     )
+
+
+def _worst_beside(results: Sequence[PowerResult]) -> BesideReading | None:
+    readings = (reading for one in results for reading in one.beside)
+    return max(readings, key=lambda reading: abs(reading.disagreement), default=None)
 
 
 def _nothing(setup: Setup, asked: Sequence[Record]) -> PowerRow:

@@ -125,6 +125,12 @@ class Readings:
         """``[n] READING`` of one channel, in order of time."""
         return _in_order(self._values[self._values["channel"] == place])
 
+    def finite(self, place: int, begin_ns: int, end_ns: int) -> npt.NDArray[np.float64]:
+        """``[n] float64``: a channel's values whose calls lie within a span, without those that are none."""
+        found = self.values(place)
+        inside = (found["begin_ns"] >= begin_ns) & (found["end_ns"] <= end_ns)
+        return np.asarray(found["value"][inside & np.isfinite(found["value"])], np.float64)
+
     def between(self, begin_ns: int, end_ns: int) -> npt.NDArray[Any]:
         """``[n] READING`` of all channels that began in between, in order of time."""
         inside = (self._values["begin_ns"] >= begin_ns) & (self._values["begin_ns"] <= end_ns)

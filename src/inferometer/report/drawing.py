@@ -25,6 +25,7 @@ __all__ = [
     "having",
     "is_cut",
     "lines_and_intervals",
+    "points_and_crosses",
     "reference_line",
     "scale_to",
     "tooltip_of",
@@ -108,6 +109,25 @@ def lines_and_intervals(
                 shape="triangle-up", size=40, filled=True, opacity=1, xOffset=shift
             )
             layers.append(mark.encode(x=x, y=alt.value(0), color=encoded.colour))
+    return layers
+
+
+def points_and_crosses(
+    encoded: Encodings, rows: Rows, data: Data, x: alt.X, y: alt.Y, tooltip: list[alt.Tooltip]
+) -> list[Any]:
+    """Per precision a mark for each row with a ``value``, a cross on the axis for each that is ``absent``."""
+    layers: list[Any] = []
+    for _, members, shift in encoded.apart(having(rows, "value")):
+        layers.append(
+            alt.Chart(data.add(members))
+            .mark_point(size=45, filled=True, opacity=1, xOffset=shift)
+            .encode(x=x, y=y, color=encoded.colour, shape=encoded.shape, tooltip=tooltip)
+        )
+    for _, members, shift in encoded.apart(having(rows, "absent")):
+        cross = alt.Chart(data.add(members)).mark_text(
+            text="\N{MULTIPLICATION X}", fontSize=14, baseline="bottom", xOffset=shift
+        )
+        layers.append(cross.encode(x=x, y=alt.value("height"), color=encoded.colour, tooltip=tooltip))
     return layers
 
 

@@ -22,6 +22,7 @@ from inferometer.report.drawing import (
     having,
     is_cut,
     lines_and_intervals,
+    points_and_crosses,
     reference_line,
     scale_to,
     tooltip_of,
@@ -65,17 +66,7 @@ def _per_watt(summary: Summary) -> Chart | None:
         top = top_of(values_of(panel), rated)
         y = alt.Y("value:Q", title="images/s/W", scale=scale_to(0, top, rated), axis=alt.Axis(tickCount=5))
         layers = lines_and_intervals(encoded, rated, data, x, y, top)
-        for _, members, shift in encoded.apart(rated):
-            layers.append(
-                alt.Chart(data.add(members))
-                .mark_point(size=45, filled=True, opacity=1, xOffset=shift)
-                .encode(x=x, y=y, color=encoded.colour, shape=encoded.shape, tooltip=tooltip)
-            )
-        for _, members, shift in encoded.apart(having(panel, "absent")):
-            cross = alt.Chart(data.add(members)).mark_text(
-                text="\N{MULTIPLICATION X}", fontSize=14, baseline="bottom", xOffset=shift
-            )
-            layers.append(cross.encode(x=x, y=alt.value("height"), color=encoded.colour, tooltip=tooltip))
+        layers += points_and_crosses(encoded, panel, data, x, y, tooltip)
         return [*layers, *daggers(encoded, rated, data, x, y, tooltip)]
 
     caption = (

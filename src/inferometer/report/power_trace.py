@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from inferometer.errors import StoreError
 from inferometer.records import PowerFigure, Record
 from inferometer.report.encodings import Data
 from inferometer.report.theme import LIGHT, PRECISION_COLOURS, chart_config
-from inferometer.store import SidecarMissing, sidecar_of
+from inferometer.store import SidecarMissing, read_sidecar, sidecar_of
 
 __all__ = [
     "CAPTION",
@@ -326,15 +325,7 @@ def _arrays(
     sidecar = sidecar_of(record, _ENDING)
     if sidecar is None:
         return None
-    path = folder / sidecar.path
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise SidecarMissing(f"{path}: a record names it, but: {error.strerror}") from error
-    except OSError as error:
-        raise StoreError(f"{path}: a record names it, but: {error.strerror}") from error
-    if hashlib.sha256(content).hexdigest() != sidecar.sha256:
-        raise StoreError(f"{path}: its content is not what the record names (SHA-256 differs)")
+    path, content = folder / sidecar.path, read_sidecar(folder, sidecar)
     try:
         with np.load(BytesIO(content), allow_pickle=False) as data:
             channels = json.loads(str(data["channels"][()]))

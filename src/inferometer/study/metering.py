@@ -280,9 +280,7 @@ class Metering:
         for place, one in enumerate(self.readings.head.channels):
             if one.channel.quantity != "processes":
                 continue
-            found = self.readings.values(place)
-            inside = (found["begin_ns"] >= span[0]) & (found["end_ns"] <= span[1])
-            most = max((value for value in found["value"][inside] if math.isfinite(value)), default=0)
+            most = self.readings.finite(place, *span).max(initial=0)
             if most > 0:
                 what = "a process holds" if most == 1 else f"{most:.0f} processes hold"
                 return f"{what} {one.channel.part} while it should be idle: end what else runs there"
@@ -295,12 +293,7 @@ class Metering:
             return False
         for place, one in enumerate(self.readings.head.channels):
             if one.channel.primary:
-                try:
-                    trace = self.readings.trace(place)
-                    old, new = energy.mean_w(trace, first.span), energy.mean_w(trace, last.span)
-                except ValueError:
-                    return False
-                if abs(new - old) > max(_HOLDS * old, _HOLDS_W):
+                if not self._alike(place, first.span, last.span):
                     return False
             elif one.channel.quantity == "temperature":
                 old_c, new_c = (self._last_value(place, idle.span[1]) for idle in (first, last))
@@ -330,18 +323,20 @@ class Metering:
         self._flag = f"power had not settled within {most_s:.0f} s before it"
 
     def _same(self, now_ns: int, look_ns: int) -> bool:
+        """Whether the two looks up to now read the same, on every primary channel."""
         self.readings.refresh()
-        for place, one in enumerate(self.readings.head.channels):
-            if one.channel.primary:
-                try:
-                    trace = self.readings.trace(place)
-                    old = energy.mean_w(trace, (now_ns - 2 * look_ns, now_ns - look_ns))
-                    new = energy.mean_w(trace, (now_ns - look_ns, now_ns))
-                except ValueError:
-                    return False
-                if abs(new - old) > max(_HOLDS * old, _HOLDS_W):
-                    return False
-        return True
+        old, new = (now_ns - 2 * look_ns, now_ns - look_ns), (now_ns - look_ns, now_ns)
+        channels = enumerate(self.readings.head.channels)
+        return all(self._alike(place, old, new) for place, one in channels if one.channel.primary)
+
+    def _alike(self, place: int, old: tuple[int, int], new: tuple[int, int]) -> bool:
+        """Whether a channel's mean power in two spans agrees; not where there is none for one of them."""
+        try:
+            trace = self.readings.trace(place)
+            old_w, new_w = energy.mean_w(trace, old), energy.mean_w(trace, new)
+        except ValueError:
+            return False
+        return abs(new_w - old_w) <= max(_HOLDS * old_w, _HOLDS_W)
 
     def _await(self, time_ns: int) -> None:
         """Wait until every primary channel has a reading after ``time_ns``, or two periods too long."""

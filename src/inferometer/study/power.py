@@ -170,8 +170,7 @@ def _shared(readings: Readings, parts: Parts, window: Span) -> str | None:
     """Why a load was not the trial's alone: more processes than its own on a device."""
     own = [readings.head.channels[place].channel.part for place in parts.places]
     for place in readings.places("processes", parts.meter, own):
-        values = _within(readings, place, window)
-        most = values[np.isfinite(values)].max(initial=0)
+        most = readings.finite(place, *window).max(initial=0)
         if most > 1:
             part = readings.head.channels[place].channel.part
             return f"{most:.0f} processes held {part} under load: end what else runs there"
@@ -265,13 +264,8 @@ def _conditions(readings: Readings, parts: Parts, window: Span) -> dict[str, obj
     own = [readings.head.channels[place].channel.part for place in parts.places]
 
     def spread(quantity: str) -> tuple[float, float] | None:
-        values = np.concatenate(
-            [
-                np.empty(0),
-                *(_within(readings, place, window) for place in readings.places(quantity, parts.meter, own)),
-            ]
-        )
-        values = values[np.isfinite(values)]
+        places = readings.places(quantity, parts.meter, own)
+        values = np.concatenate([np.empty(0), *(readings.finite(place, *window) for place in places)])
         return (float(values.min()), float(values.max())) if len(values) else None
 
     limit, states = spread("power_limit"), spread("performance_state")
@@ -304,9 +298,3 @@ def _shares(readings: Readings, places: Sequence[int], window: Span) -> tuple[Co
         for bit, share in sorted(largest.items())
         if share > 0 or bit & _SLOWS
     )
-
-
-def _within(readings: Readings, place: int, window: Span) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    found = readings.values(place)
-    inside = (found["begin_ns"] >= window[0]) & (found["end_ns"] <= window[1])
-    return np.asarray(found["value"][inside], np.float64)
