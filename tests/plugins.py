@@ -10,6 +10,7 @@ ENGINE = '''
 
 import ctypes
 import os
+import signal
 import time
 
 from inferometer.engines.null import NullEngine, NullSession
@@ -22,6 +23,11 @@ class FaultyEngine(NullEngine):
 
     def load(self, model, device, precision, batch, options):
         return FaultySession(model, batch)
+
+
+def second():
+    """Whether this is rank 1 of several."""
+    return "1" in (os.environ.get("OMPI_COMM_WORLD_RANK"), os.environ.get("PMI_RANK"))
 
 
 class FaultySession(NullSession):
@@ -42,6 +48,10 @@ class FaultySession(NullSession):
             raise ValueError("no reason\\nat all")
         elif self.batch == 18:
             os._exit(3)
+        elif self.batch == 21 and second():
+            raise OutOfMemory("the pretended device is full")
+        elif self.batch == 22 and second():
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.001)
 '''
 

@@ -6,6 +6,7 @@ Validators only validate: nothing here looks at the machine, opens a model or wr
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -24,6 +25,7 @@ __all__ = [
     "CalibrationSection",
     "EngineEntry",
     "InputEntry",
+    "LaunchSection",
     "Limits",
     "LoadGenSection",
     "MeasureSection",
@@ -40,13 +42,13 @@ __all__ = [
 Positive = Annotated[int, Field(ge=1, le=2**62, strict=True)]
 Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Repeats = Annotated[int, Field(ge=1, le=1000, strict=True)]
+Ranks = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 Option = str | int | float | bool | None
 SpeedKind = Literal["throughput", "latency", "loadgen"]
 Seconds = Annotated[float, Field(gt=0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 _MAX_NODES = 100_000
-_NOT_YET = {"launch"}  # sections that later versions run
 SPLIT_RULES = frozenset({"first", "even"})
 
 METER_FILES = frozenset({"file", "ca_file", "credentials_file"})
@@ -220,6 +222,31 @@ class Limits(Frozen):
     memory_bytes: Positive | None = None
 
 
+class LaunchSection(Frozen):
+    """How the ranks of a trial are started.
+
+    ``template`` is a command line with ``{ranks}``, their number, and ``{command}``, what each runs; None:
+    ``mpiexec -n {ranks} {command}``, and trials of one rank run without MPI. With a template every trial goes
+    through it, so that the parent may stand on a login node. ``oversubscribe`` allows more CPU ranks than
+    cores: several then share one.
+    """
+
+    template: str | None = None
+    oversubscribe: bool = False
+
+    @field_validator("template")
+    @classmethod
+    def _has_its_fields(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        words = shlex.split(value)
+        if "{command}" not in words:
+            raise ValueError("wants {command} as a word of its own")
+        if not any("{ranks}" in word for word in words):
+            raise ValueError("wants {ranks}, the number of ranks")
+        return value
+
+
 class Study(Frozen):
     """A matrix of trials. Lists must not be empty; entries may be written short, as plain names."""
 
@@ -228,7 +255,7 @@ class Study(Frozen):
     engines: Annotated[tuple[EngineEntry, ...], Field(min_length=1)] = (EngineEntry(engine="onnxruntime"),)
     precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] = ("fp32",)
     batches: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 8, 32)
-    ranks: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
+    ranks: Annotated[tuple[Ranks, ...], Field(min_length=1)] = (1,)
     copies: Literal["included", "excluded"] = "included"
     repeats: Repeats = 3
     calibration: CalibrationSection | None = None
@@ -240,6 +267,7 @@ class Study(Frozen):
     loadgen: LoadGenSection | None = None
     input: Literal["synthetic"] = "synthetic"
     isolation: Literal["trial", "series"] = "trial"
+    launch: LaunchSection = LaunchSection()
     threads: Count | None = None
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
 
@@ -247,13 +275,6 @@ class Study(Frozen):
     @classmethod
     def _short_forms(cls, value: object, info: ValidationInfo) -> object:
         return _spelled_out(value, str(info.field_name).removesuffix("s"))
-
-    @field_validator("ranks")
-    @classmethod
-    def _one_rank(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if value != (1,):
-            raise ValueError("this version runs one rank: write [1], or leave it out")
-        return value
 
     @model_validator(mode="after")
     def _loadgen_fits(self) -> Study:
@@ -274,7 +295,7 @@ class Study(Frozen):
             raise ValueError("power.min_s wants longer trials than limits.trial_s allows: raise the limit")
         return self
 
-    @field_validator("precisions", "batches", "kinds")
+    @field_validator("precisions", "batches", "ranks", "kinds")
     @classmethod
     def _no_repeats(cls, value: tuple[object, ...]) -> tuple[object, ...]:
         if len(set(value)) != len(value):
@@ -289,8 +310,6 @@ def load_study(path: Path) -> Study:
         ConfigError: The file is unreadable, not YAML, or does not fit the schema.
     """
     content = read_yaml(path)
-    for key in sorted(_NOT_YET & content.keys()):
-        raise ConfigError(f"{path}: {key!r} is not available in this version: remove the section")
     study = parse(Study, content, str(path))
     return _paths_from(study, path.parent)
 

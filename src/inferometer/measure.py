@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +24,10 @@ from inferometer.records import Latency, LoadWindow, Throughput
 from inferometer.stats import percentile, rate_interval
 
 __all__ = [
+    "ONE_RANK",
     "Measurement",
     "Segment",
+    "Together",
     "WarmUp",
     "latency_of",
     "load_window_of",
@@ -49,6 +52,27 @@ _MIN_LOOK_S = 0.1
 # What bounds the stamps that engines of microseconds leave: looks of a warm-up, segments, calls in each.
 _MAX_LOOKS, _LOOK_CALLS = 40, 10_000
 _MAX_SEGMENTS, _SEGMENT_CALLS = 20, 50_000
+
+
+class Together(Protocol):
+    """The ranks of a trial, each in its own process, doing the same at the same time."""
+
+    def begin(self) -> None:
+        """Return at one moment on all of them."""
+
+    def all(self, vote: bool) -> bool:
+        """Whether all of them say so."""
+
+
+class _OneRank:
+    def begin(self) -> None:
+        """Nobody to wait for."""
+
+    def all(self, vote: bool) -> bool:
+        return vote
+
+
+ONE_RANK: Together = _OneRank()
 
 
 @dataclass(frozen=True)
@@ -185,8 +209,8 @@ def _by_threads(session: Session, slots: int, seconds: float, min_calls: int, ma
     return Segment(submitted[order], completed[order])
 
 
-def warm_up(session: Session, slots: int, max_s: float) -> WarmUp:
-    """Run until the rate is steady, or for ``max_s``.
+def warm_up(session: Session, slots: int, max_s: float, together: Together = ONE_RANK) -> WarmUp:
+    """Run until the rate is steady, or for ``max_s``; of several ranks, until that of each is.
 
     Steady means: the rate of the last look (each at least 0.1 s and one call) is within 3 % of the
     range of the two before it, so neither compilation, caches nor clocks are still settling in one
@@ -201,22 +225,28 @@ def warm_up(session: Session, slots: int, max_s: float) -> WarmUp:
         settled = len(before) == 2 and (
             min(before) * (1 - _STEADY_MARGIN) <= last <= max(before) * (1 + _STEADY_MARGIN)
         )
-        if settled:
+        if together.all(settled):
             return WarmUp(tuple(segments), True)
         took_s = float(segments[-1].completed[-1] - segments[-1].submitted.min()) * 1e-9
-        if len(segments) == _MAX_LOOKS or time.monotonic() + took_s > end:
-            return WarmUp(tuple(segments), False)
+        late = len(segments) == _MAX_LOOKS or time.monotonic() + took_s > end
+        if not together.all(not late):
+            return WarmUp(tuple(segments), settled)
 
 
 def measure_throughput(
-    session: Session, batch: int, settings: MeasureSection, min_s: float = 0.0
+    session: Session,
+    batch: int,
+    settings: MeasureSection,
+    min_s: float = 0.0,
+    together: Together = ONE_RANK,
 ) -> Measurement:
     """Warm up, then measure until the interval asked for is reached or the time is up, not before ``min_s``.
 
-    All slots must be prepared. Runs 3 to 20 segments, of at least one call each.
+    All slots must be prepared. Runs 3 to 20 segments, of at least one call each; of several ranks all run as
+    many, which begin together.
     """
     slots = session.in_flight
-    warmup = warm_up(session, slots, settings.warmup_max_s)
+    warmup = warm_up(session, slots, settings.warmup_max_s, together)
     segments: list[Segment] = []
     max_s = max(settings.max_s, min_s)
     length_s = max_s / _SEGMENTS
@@ -224,21 +254,22 @@ def measure_throughput(
     end = begin + max_s
     min_calls = 3 * slots  # one round at least between the filling and the draining of the pipeline
     while True:
+        together.begin()
         segments.append(run_segment(session, slots, length_s, min_calls if slots > 1 else 1))
         measurement = Measurement(warmup, tuple(segments), batch, slots)
-        if len(segments) < _MIN_SEGMENTS:
-            continue
         now = time.monotonic()
-        if now < begin + min_s:
-            continue
         over = len(segments) >= _MAX_SEGMENTS or now + length_s / 2 > end
-        if over or _tight(measurement, settings.interval):
+        enough = len(segments) >= _MIN_SEGMENTS and now >= begin + min_s
+        if together.all(enough and (over or _tight(measurement, settings.interval))):
             return measurement
 
 
-def measure_latency(session: Session, batch: int, settings: MeasureSection) -> Measurement:
+def measure_latency(
+    session: Session, batch: int, settings: MeasureSection, together: Together = ONE_RANK
+) -> Measurement:
     """Warm up, then one request at a time, on slot 0, for ``max_s`` seconds and at least 11 calls."""
-    warmup = warm_up(session, 1, settings.warmup_max_s)
+    warmup = warm_up(session, 1, settings.warmup_max_s, together)
+    together.begin()
     segment = run_segment(session, 1, settings.max_s, min_calls=_MEDIAN_CALLS)
     return Measurement(warmup, (segment,), batch, 1)
 

@@ -9,6 +9,7 @@ History of ``SCHEMA_VERSION``:
     3: accuracy and calibration on images name the ``decoder``; ``accuracy.classes`` may be None.
     4: ``compile_s``, ``session`` and, of the new kind ``loadgen``, ``loadgen``.
     5: ``power`` and ``load_window``.
+    6: ``ranks``, ``trial.place``, ``power.by_part``, ``feeding``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "BesideReading",
     "CalibrationInfo",
     "ConditionShare",
+    "Feeding",
     "Frozen",
     "Kind",
     "Latency",
@@ -33,9 +35,11 @@ __all__ = [
     "Memory",
     "ModelInfo",
     "Outcome",
+    "PartPower",
     "PowerFigure",
     "PowerResult",
     "Precision",
+    "RankResult",
     "Record",
     "Sidecar",
     "Status",
@@ -43,7 +47,7 @@ __all__ = [
     "Trial",
 ]
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 Kind = Literal["throughput", "latency", "accuracy", "calibration", "loadgen"]
@@ -63,7 +67,12 @@ class Frozen(BaseModel):
 
 
 class Trial(Frozen):
-    """The labels of one trial: where it stands in the study's matrix."""
+    """The labels of one trial: where it stands in the study's matrix.
+
+    ``ranks`` devices work at once. In a study of several ranks each device is measured alone as well:
+    ``place`` says which, as the rank that it has in the trials of several; None for these, and in studies of
+    one rank.
+    """
 
     kind: Kind
     study: str
@@ -73,6 +82,7 @@ class Trial(Frozen):
     precision: Precision
     batch: int | None
     ranks: int = 1
+    place: int | None = None
     copies: Literal["included", "excluded"] = "included"
     input: Literal["synthetic", "images"] = "synthetic"
     repeat: int = 0
@@ -170,6 +180,62 @@ class CalibrationInfo(Frozen):
     threads: int | None = None
     stages_s: dict[str, float] | None = None
     decoder: str | None = None
+
+
+class RankResult(Frozen):
+    """One rank of a trial of several: one process on one device.
+
+    Attributes:
+        rank: From 0.
+        host: Name of its machine.
+        device: Where it ran, by the engine's name.
+        uuid: Of an accelerator.
+        cores: Processors that it was pinned to, as Linux lists them; None: not pinned.
+        images_per_s: In the time in which all ranks ran; None for kinds without a rate.
+        median_latency_s: Of its own calls; None for kinds other than latency.
+        skew_s: How much later than the first rank it made its first call, at most, of the segments.
+        load_s: Seconds that it took to load the model.
+        host_peak_bytes: Largest resident size.
+        device_peak_bytes: On its device.
+        clock_offset_s: Its host's monotonic clock less that of rank 0's host.
+        clock_u_s: Largest error of that; 0 on the same host.
+    """
+
+    rank: int
+    host: str
+    device: str
+    uuid: str | None
+    cores: str | None
+    images_per_s: float | None
+    median_latency_s: float | None
+    skew_s: float | None
+    load_s: float | None
+    host_peak_bytes: int | None
+    device_peak_bytes: int | None
+    clock_offset_s: float
+    clock_u_s: float
+
+
+class Feeding(Frozen):
+    """How images came to the device in a trial with ``input: images``.
+
+    Attributes:
+        images: Different files that were gone through, again and again.
+        workers: Threads that read, decode and preprocess, of each rank.
+        wait_share: Share of the slots' time spent waiting for a ready batch (a fraction).
+        prepare_share: Share of it spent handing batches to the session.
+        images_per_s: That the same workers decode with nothing else to do, all ranks together.
+        bottleneck: What bounds the rate.
+        decoder: What decoded them.
+    """
+
+    images: int
+    workers: int
+    wait_share: float
+    prepare_share: float
+    images_per_s: float | None
+    bottleneck: Literal["images", "device", "both"]
+    decoder: str
 
 
 class LoadGenLatency(Frozen):
@@ -293,6 +359,18 @@ class ConditionShare(Frozen):
     slows: bool
 
 
+class PartPower(Frozen):
+    """What one part, such as a GPU, adds to a result: mean W under load and in the bare idle, and its clock.
+
+    None: the result says why.
+    """
+
+    part: str
+    load_w: float | None
+    idle_bare_w: float | None
+    clock_hz: tuple[float, float] | None = None
+
+
 class PowerResult(Frozen):
     """Power of one boundary over one trial; several parts (GPUs, sockets, supplies) are added up.
 
@@ -321,6 +399,7 @@ class PowerResult(Frozen):
         idle_after: Likewise, after it.
         idle_loaded: Likewise.
         idle_age_s: From the end of the idle before to the load; long where trials share one.
+        by_part: Each of several parts by itself; empty for one.
         beside: Other channels of the same boundary.
         conditions: What held clocks back.
         temperature_c: Lowest and highest in the load window.
@@ -354,6 +433,7 @@ class PowerResult(Frozen):
     idle_after: PowerFigure | None = None
     idle_loaded: PowerFigure | None = None
     idle_age_s: float | None = None
+    by_part: tuple[PartPower, ...] = ()
     beside: tuple[BesideReading, ...] = ()
     conditions: tuple[ConditionShare, ...] = ()
     temperature_c: tuple[float, float] | None = None
@@ -384,7 +464,9 @@ class Outcome(Frozen):
         load_window: Of a throughput trial of a study that measures power: when it was under load.
         power: One result for each boundary that the study's meters read; None where power was not asked for,
             or could not be measured at all.
-        load_s: Seconds that the engine took to load the model.
+        ranks: Of a trial of several ranks, each by itself.
+        feeding: Of a trial with ``input: images``: how they came to the device.
+        load_s: Seconds that the engine took to load the model; of several ranks the longest.
         compile_s: The part of them that went into compiling it, where the engine tells; 0 from a cache.
         session: What the engine settled on, in its own words: threads, streams, kernels' precision, ...
         precision_mac_share: Each precision that ran, with its share of the multiply-accumulates.
@@ -404,6 +486,8 @@ class Outcome(Frozen):
     memory: Memory | None = None
     load_window: LoadWindow | None = None
     power: tuple[PowerResult, ...] | None = None
+    ranks: tuple[RankResult, ...] = ()
+    feeding: Feeding | None = None
     load_s: float | None = None
     compile_s: float | None = None
     session: dict[str, Any] | None = None

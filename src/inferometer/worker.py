@@ -1,34 +1,46 @@
 """One worker process: ``python -m inferometer.worker JOB.json``.
 
 It runs the job's trials in order and writes one result file per trial, atomically, so that what it
-learned survives its death. It dies with its parent. Progress goes to standard output, one JSON
-object a line; what a vendor's library prints goes where it will.
+learned survives its death. Of several processes, which a launcher starts and MPI connects, each writes its
+own. It dies with its parent. Progress goes to standard output, one JSON object a line; what a vendor's
+library prints goes where it will.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.inventory import inventory
 from inferometer.environment.load import load_between
+from inferometer.environment.placement import core_sets, listed, pinned
 from inferometer.environment.probe import ProbeReading, machine_probe
 from inferometer.environment.state import state
-from inferometer.errors import InferometerError, NothingToQuantize, OutOfMemory, StoreError, Unsupported
-from inferometer.records import Outcome, Status
+from inferometer.errors import (
+    EngineError,
+    InferometerError,
+    NothingToQuantize,
+    OutOfMemory,
+    StoreError,
+    Unsupported,
+)
+from inferometer.ranks import Alone, RankLost, World, die_with_parent, join
+from inferometer.records import Outcome, RankResult, Status
 from inferometer.store import write_atomically
 from inferometer.trials.accuracy import run_accuracy
 from inferometer.trials.calibration import run_calibration
 from inferometer.trials.loadgen import run_loadgen
+from inferometer.trials.session import prepare_model
 from inferometer.trials.spec import Job, TrialSpec
 from inferometer.trials.speed import run_speed
 
@@ -36,38 +48,66 @@ __all__ = ["STORE_FAILED", "main", "result_path", "run_trial"]
 
 STORE_FAILED = StoreError.exit_code  # the exit status that means: nothing more can be written
 
-_PR_SET_PDEATHSIG = 1  # Source: linux/prctl.h
+Rank = Alone | World
 
 
 def main(arguments: list[str]) -> int:
     """Run the job file named on the command line."""
     job = Job.model_validate_json(Path(arguments[0]).read_bytes())
     _die_with(job.parent_pid)
+    if job.parent_pid is not None:
+        return _run(job, Alone(job.trials[0].trial.place or 0))
     try:
-        probe = machine_probe()
+        world = join(job.processes)
+    except InferometerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    spec = job.trials[0]
+    _note(Path(spec.folder) / "work" / f"rank-{world.rank}.json", world.host)
+    alone = spec.trial.ranks == 1
+    code = 0
+    if not alone or world.rank == (spec.trial.place or 0):
+        code = _run(job, Alone(world.local_rank) if alone else world)
+    if code:  # the others wait
+        world.abort(code)
+    with contextlib.suppress(RankLost):
+        world.all(True)  # MPI's own waiting at its end would burn processors
+    return code
+
+
+def _run(job: Job, world: Rank) -> int:
+    rank = world.rank if isinstance(world, World) else None
+    try:
+        probe = machine_probe() if world.leads else None
         for spec in job.trials:
-            outcome, probe = run_trial(spec, _say, probe)
-            write_atomically(result_path(spec), outcome.model_dump_json().encode())
+            outcome, probe = run_trial(spec, _say, probe, world)
+            write_atomically(result_path(spec, rank), outcome.model_dump_json().encode())
     except StoreError as error:
         sys.stderr.write(f"{error}\n")
         return STORE_FAILED
     return 0
 
 
-def result_path(spec: TrialSpec) -> Path:
-    """Where the worker leaves the outcome of one trial."""
-    return Path(spec.folder) / "work" / f"{spec.id}.result.json"
+def result_path(spec: TrialSpec, rank: int | None = None) -> Path:
+    """Where the worker leaves the outcome of one trial, or one rank of several its own."""
+    name = spec.id if rank is None else f"{spec.id}.rank{rank}"
+    return Path(spec.folder) / "work" / f"{name}.result.json"
 
 
 def run_trial(
-    spec: TrialSpec, progress: Callable[[int, int], None], before: ProbeReading
-) -> tuple[Outcome, ProbeReading]:
+    spec: TrialSpec,
+    progress: Callable[[int, int], None],
+    before: ProbeReading | None,
+    world: Rank | None = None,
+) -> tuple[Outcome, ProbeReading | None]:
     """Run one trial; whatever goes wrong becomes its status and reason.
 
     Args:
         spec: The trial.
         progress: Told (images done, images in all) where a trial goes through images.
-        before: The machine probe just before: that after the trial before it.
+        before: The machine probe just before: that after the trial before it; None in a rank that does not
+            look at the machine, as one of each host does.
+        world: The ranks of the trial; None: it has one.
 
     Returns:
         The outcome, and the machine probe after the trial.
@@ -75,10 +115,13 @@ def run_trial(
     Raises:
         StoreError: Raw values could not be written: no trial can end well then.
     """
+    world = world or Alone()
     state_before = state()
     try:
         with _bounded_memory(spec.limits.memory_bytes):
-            outcome = _by_kind(spec, progress)
+            outcome = _as_rank(spec, progress, world)
+    except RankLost as error:
+        outcome = _broken("failed", error)
     except OutOfMemory as error:
         outcome = _broken("out_of_memory", error)
     except MemoryError as error:
@@ -92,15 +135,19 @@ def run_trial(
         outcome = _broken("failed", error)
     except Exception as error:  # noqa: BLE001 (a trial becomes a record, whatever broke it)
         outcome = Outcome(status="failed", reason=_one_line(f"{type(error).__name__}: {error}"))
+    if outcome.status != "ok" and outcome.error != RankLost.__name__:
+        world.fail()
     state_after = state()
-    after = machine_probe()
+    after = machine_probe() if world.leads else None
     facts = {
         "state": {
             "before": state_before.model_dump(mode="json"),
             "after": state_after.model_dump(mode="json"),
             "load": load_between(state_before.clock, state_after.clock).model_dump(mode="json"),
         },
-        "probe": {"before": before.model_dump(mode="json"), "after": after.model_dump(mode="json")},
+        "probe": {"before": before.model_dump(mode="json"), "after": after.model_dump(mode="json")}
+        if before and after
+        else None,
         "environment": inventory().model_dump(mode="json"),
     }
     return outcome.model_copy(update=facts), after
@@ -114,22 +161,74 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _by_kind(spec: TrialSpec, progress: Callable[[int, int], None]) -> Outcome:
-    kind = spec.trial.kind
+def _as_rank(spec: TrialSpec, progress: Callable[[int, int], None], world: Rank) -> Outcome:
+    """Run a trial on this rank's own device and processors, all ranks together."""
+    cores = _cores(spec, world)
+    with pinned(cores):
+        own = spec.on(world.local_rank)
+        if isinstance(world, World):
+            if world.rank == 0:
+                prepare_model(own)  # once, not by all at the same time
+            world.all(True)
+        before = world.offset()
+        outcome = _by_kind(own, progress, world)
+        world.all(True)
+        clock = before.joined(world.offset())
+    if not spec.places and spec.trial.ranks == 1:
+        return outcome
+    result = RankResult(
+        rank=world.rank if isinstance(world, World) else spec.trial.place or 0,
+        host=world.host,
+        device=own.trial.device,
+        uuid=own.device_uuid,
+        cores=None if cores is None else listed(cores),
+        images_per_s=outcome.throughput.images_per_s if outcome.throughput else None,
+        median_latency_s=outcome.latency_s.p50 if outcome.latency_s else None,
+        skew_s=None if spec.trial.ranks > 1 else 0.0,
+        load_s=outcome.load_s,
+        host_peak_bytes=outcome.memory.host_peak_bytes if outcome.memory else None,
+        device_peak_bytes=outcome.memory.device_peak_bytes if outcome.memory else None,
+        clock_offset_s=clock.offset_s,
+        clock_u_s=clock.u_s,
+    )
+    return outcome.model_copy(update={"ranks": (result,)})
+
+
+def _cores(spec: TrialSpec, world: Rank) -> list[int] | None:
+    """The processors of this rank: no other of its host has them, unless there are too few."""
+    if spec.cores_per_rank is None:
+        return None
+    sets = core_sets(spec.cores_per_rank)
+    if not sets or (world.local_rank >= len(sets) and not spec.oversubscribe):
+        raise EngineError(
+            f"{world.host} has {usable_cores()} cores, too few for rank {world.local_rank + 1} of it"
+            f" with {spec.cores_per_rank}: fewer ranks, fewer threads, or launch: {{oversubscribe: true}}"
+        )
+    return sets[world.local_rank % len(sets)]
+
+
+def _by_kind(spec: TrialSpec, progress: Callable[[int, int], None], world: Rank) -> Outcome:
+    kind, rank = spec.trial.kind, world.rank if isinstance(world, World) else None
     if kind == "accuracy":
-        return run_accuracy(spec, progress)
+        return run_accuracy(spec, progress, rank)
     if kind == "calibration":
         return run_calibration(spec, progress)
     if kind == "loadgen":
         return run_loadgen(spec)
-    return run_speed(spec)
+    return run_speed(spec, world, rank)
 
 
-def _die_with(parent: int) -> None:
+def _die_with(parent: int | None) -> None:
     """Ask the kernel to kill this process when its parent ends, and end if it already has."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    die_with_parent()
+    if parent is not None and os.getppid() != parent:
         sys.exit(1)
+
+
+def _note(path: Path, host: str) -> None:
+    """Write down this process, for whoever ends what a dead parent left."""
+    note = {"pid": os.getpid(), "created": psutil.Process().create_time(), "host": host}
+    write_atomically(path, json.dumps(note).encode())
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import os
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,18 +20,30 @@ from typing import Protocol
 import psutil
 
 from inferometer.environment.cgroup import oom_kills
-from inferometer.errors import StoreError
+from inferometer.errors import EngineError, StoreError
+from inferometer.ranks import launch_command, launch_environment
 from inferometer.records import Outcome, Status
 from inferometer.store import write_atomically
+from inferometer.study.joining import joined
 from inferometer.trials.spec import Job, TrialSpec
 from inferometer.worker import STORE_FAILED, result_path
 
-__all__ = ["PROCESS", "Finished", "Watcher", "end_leftovers", "note_process", "run_job"]
+__all__ = [
+    "PROCESS",
+    "Finished",
+    "Watcher",
+    "check_launcher",
+    "end_leftovers",
+    "note_process",
+    "run_job",
+]
 
 PROCESS = "process.json"
 """A note of `note_process` in a folder below ``work``."""
 
 _POLL_S = 0.05
+_CHECK_S = 60.0
+_ENDS_S = 3.0
 
 
 class Watcher(Protocol):
@@ -62,23 +75,31 @@ class Finished:
 
 
 def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Generator[Finished, None, None]:
-    """Run trials in one worker process; ends after the first that the worker did not survive.
+    """Run trials in one worker process, or one for each rank; ends after the first that one did not survive.
 
     Raises:
-        StoreError: The worker could not write its results.
+        StoreError: A worker could not write its results.
+        EngineError: What starts ranks is not there.
     """
-    folder = Path(specs[0].folder) / "work"
+    folder, first = Path(specs[0].folder) / "work", specs[0]
     for spec in specs:
-        result_path(spec).unlink(missing_ok=True)
+        for path in _results(spec):
+            path.unlink(missing_ok=True)
     job = folder / "job.json"
-    write_atomically(job, Job(parent_pid=os.getpid(), trials=tuple(specs)).model_dump_json().encode())
+    parent = None if first.launched else os.getpid()
+    content = Job(parent_pid=parent, processes=first.processes, trials=tuple(specs))
+    write_atomically(job, content.model_dump_json().encode())
+    command = [sys.executable, "-P", "-m", "inferometer.worker", str(job)]
+    if first.launched:
+        command = launch_command(first.template, first.processes, command)
     with (folder / "worker.stderr").open("w+b") as stderr:
         worker = subprocess.Popen(
-            [sys.executable, "-P", "-m", "inferometer.worker", str(job)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=True,
+            env=launch_environment() if first.launched else None,
         )
         try:
             note_process(folder / "worker.json", worker.pid)
@@ -86,12 +107,14 @@ def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Generator[Finished,
                 watcher.started(spec)
                 finished = _watch(worker, spec, Path(stderr.name), watcher)
                 yield finished
-                if worker.poll() is not None and not result_path(spec).exists():
+                if worker.poll() is not None and not _complete(spec):
                     return
-                result_path(spec).unlink(missing_ok=True)
+                for path in _results(spec):
+                    path.unlink(missing_ok=True)
         finally:
-            _end(worker)
+            _end(worker, gently=first.launched)
             (folder / "worker.json").unlink(missing_ok=True)
+            _end_ranks(folder)
             for left in folder.glob("loadgen-*"):  # of a worker that died
                 shutil.rmtree(left, ignore_errors=True)
 
@@ -99,6 +122,7 @@ def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Generator[Finished,
 def end_leftovers(folder: Path) -> None:
     """End workers and samplers that outlived what launched them; clear their work and half-written drafts."""
     work = folder / "work"
+    _end_ranks(work)
     for note in (work / "worker.json", *work.glob(f"*/{PROCESS}")):
         with contextlib.suppress(OSError, ValueError, KeyError, psutil.NoSuchProcess):
             left = json.loads(note.read_text(encoding="utf-8"))
@@ -120,6 +144,58 @@ def note_process(path: Path, pid: int) -> None:
         write_atomically(path, json.dumps(note).encode())
 
 
+def check_launcher(template: str | None, ranks: int) -> None:
+    """See that a launcher's ranks find one another: told now, not trial by trial.
+
+    Raises:
+        EngineError: It is not there, or they do not.
+    """
+    command = launch_command(
+        template, ranks, [sys.executable, "-P", "-m", "inferometer.ranks", "--check", str(ranks)]
+    )
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_CHECK_S, env=launch_environment(), check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(f"{' '.join(command[4:])} has started no ranks after {_CHECK_S:.0f} s") from error
+    if done.returncode == 0:
+        return
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    own = [line for line in said if "mpi4py" in line] or said
+    raise EngineError(
+        f"{command[4]}: ranks cannot be started: {own[0].strip() if own else f'it exits with {done.returncode}'}"
+    )
+
+
+def _results(spec: TrialSpec) -> list[Path]:
+    """Where the results of a trial will be: one file, or one for each rank."""
+    if spec.trial.ranks == 1:
+        return [result_path(spec)]
+    return [result_path(spec, rank) for rank in range(spec.trial.ranks)]
+
+
+def _complete(spec: TrialSpec) -> bool:
+    return all(path.exists() for path in _results(spec))
+
+
+def _outcome(spec: TrialSpec) -> Outcome:
+    found = [Outcome.model_validate_json(path.read_bytes()) for path in _results(spec)]
+    return found[0] if spec.trial.ranks == 1 else joined(spec, found)
+
+
+def _end_ranks(work: Path) -> None:
+    """Kill the ranks of this host that their launcher left."""
+    for note in work.glob("rank-*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, psutil.Error):
+            left = json.loads(note.read_text(encoding="utf-8"))
+            process = psutil.Process(int(left["pid"]))
+            if left["host"] == socket.gethostname() and process.create_time() == left["created"]:
+                process.kill()
+                process.wait(10)
+        note.unlink(missing_ok=True)
+
+
 def _watch(worker: subprocess.Popen[bytes], spec: TrialSpec, stderr: Path, watcher: Watcher) -> Finished:
     """Wait for one trial's result file, the worker's death, or the watchdog."""
     begin = time.monotonic()
@@ -131,14 +207,14 @@ def _watch(worker: subprocess.Popen[bytes], spec: TrialSpec, stderr: Path, watch
         while True:
             ended = worker.poll() is not None
             _read_progress(worker, watcher)
-            if result_path(spec).exists():
-                outcome = Outcome.model_validate_json(result_path(spec).read_bytes())
+            if _complete(spec):
+                outcome = _outcome(spec)
                 break
             if ended:
                 outcome = _death(worker.returncode, kills, _last_words(stderr, said), spec)
                 break
             if time.monotonic() - begin > spec.limits.trial_s:
-                _end(worker)
+                _end(worker, gently=spec.launched)
                 outcome = Outcome(
                     status="timeout", reason=f"not done after {spec.limits.trial_s:g} s (limits.trial_s)"
                 )
@@ -166,25 +242,43 @@ def _death(code: int, kills_before: int | None, last: str, spec: TrialSpec) -> O
     if code == STORE_FAILED:
         raise StoreError(last or "the worker could not write its results")
     kills = oom_kills()
-    if code == -signal.SIGKILL and kills is not None and kills_before is not None and kills > kills_before:
+    # A launcher ends with a code of its own, whatever ended its rank.
+    killed = code == -signal.SIGKILL or spec.launched
+    if killed and kills is not None and kills_before is not None and kills > kills_before:
         return Outcome(
             status="out_of_memory", reason="the kernel killed the worker: memory ran out (oom_kill)"
         )
     refused = ("bad_alloc", "Cannot allocate memory", "MemoryError")
     if spec.limits.memory_bytes is not None and any(word in last for word in refused):
         return Outcome(status="out_of_memory", reason=f"out of memory under limits.memory_bytes: {last}")
+    if spec.trial.ranks > 1:
+        lost = [rank for rank, path in enumerate(_results(spec)) if not path.exists()]
+        which = ", ".join(str(rank) for rank in lost[:8]) + (", ..." if len(lost) > 8 else "")
+        end = f"; the launcher exited with {code}" if code >= 0 else f"; the launcher was ended by {-code}"
+        return Outcome(status="failed", reason=f"no result of ranks {which}{end}{_said(last)}")
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-    return Outcome(status="failed", reason=f"the worker {how}" + (f": {last}" if last else ""))
+    return Outcome(status="failed", reason=f"the worker {how}{_said(last)}")
+
+
+def _said(last: str) -> str:
+    return f": {last}" if last else ""
 
 
 def _last_words(stderr: Path, since: int) -> str:
     text = stderr.read_bytes()[since:].decode("utf-8", errors="replace")
-    lines = text.strip().splitlines()
+    lines = [line for line in text.splitlines() if any(sign.isalnum() for sign in line)]  # launchers draw rules
     return lines[-1].strip()[:300] if lines else ""
 
 
-def _end(worker: subprocess.Popen[bytes]) -> None:
-    """Kill the worker's whole process group, and reap it."""
+def _end(worker: subprocess.Popen[bytes], *, gently: bool = False) -> None:
+    """Kill the worker's whole process group, and reap it.
+
+    A launcher is first asked to end its ranks, wherever these are.
+    """
+    if gently and worker.poll() is None:
+        worker.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.wait(_ENDS_S)
     if worker.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)

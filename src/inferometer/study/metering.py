@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -214,8 +215,12 @@ class Metering:
             return outcome
         load, readings = outcome.load_window, self.readings
         self._await(load.end_ns)
-        chosen = parts_for(readings, spec.trial.device, spec.device_uuid)
+        chosen = parts_for(readings, spec.trial.device, spec.uuids)
         missing = {f"power.{name}": why for name, why in readings.head.refused.items()}
+        elsewhere = {one.host for one in outcome.ranks} - {socket.gethostname()}
+        if elsewhere:
+            missing["power"] = f"the meters do not read {', '.join(sorted(elsewhere))}, where ranks ran too"
+            return outcome.model_copy(update={"missing": outcome.missing | missing})
         if not chosen:
             missing["power"] = "no meter of the study reads what this trial runs on"
             return outcome.model_copy(update={"missing": outcome.missing | missing})

@@ -32,6 +32,12 @@ from inferometer.trials.spec import (
 
 __all__ = ["CalibratedModel", "Planned", "plan_calibrations", "plan_trials"]
 
+Crew = tuple[int, int | None]
+"""How many ranks, and the place of the only one in a study of several."""
+
+_SINGLE: Crew = (1, None)
+_FIRST: Crew = (1, 0)
+_FIRST_ALONE = frozenset({_SINGLE, _FIRST})
 FORWARD_BATCH = 4  # images per call of accuracy trials; results do not depend on it
 
 
@@ -65,7 +71,7 @@ class Planned:
         trial = self.spec.trial
         kind = "speed" if trial.kind in SPEED_KINDS else trial.kind
         setup = (trial.model, trial.engine, trial.device, trial.precision, str(self.spec.options))
-        return (kind, *setup, str(trial.repeat))
+        return (kind, *setup, str(trial.ranks), str(trial.place), str(trial.repeat))
 
 
 def plan_calibrations(resolved: Resolved) -> list[Planned]:
@@ -113,13 +119,23 @@ def _speed_series(
     for model in resolved.models:
         for entry in resolved.engines:
             for precision in model.precisions:
-                series.append(
+                series += [
                     [
-                        _speed(resolved, model, entry, precision, tables, kind, batch, repeat)
+                        _speed(resolved, model, entry, precision, tables, kind, batch, repeat, crew)
                         for kind, batch in _points(study, model)
+                        if kind != "loadgen" or crew in _FIRST_ALONE
                     ]
-                )
+                    for crew in _crews(study)
+                ]
     return series
+
+
+def _crews(study: Study) -> list[Crew]:
+    """Who works: in a study of several ranks each device alone, as all together are held against that."""
+    most = max(study.ranks)
+    if most == 1:
+        return [_SINGLE]
+    return [*((1, place) for place in range(most)), *((ranks, None) for ranks in study.ranks if ranks > 1)]
 
 
 def _points(study: Study, model: ResolvedModel) -> list[tuple[Kind, int]]:
@@ -145,17 +161,30 @@ def _speed(
     kind: Kind,
     batch: int,
     repeat: int,
+    crew: Crew,
 ) -> Planned:
     calibrated = tables.get(model.label)
-    planned = _with_table(
-        _spec(resolved, model, entry, kind, precision, batch, repeat), model, entry, calibrated
-    )
+    spec = _spec(resolved, model, entry, kind, precision, batch, repeat, crew)
+    short = _too_few(resolved.study, entry, crew)
+    planned = Planned(spec, ("unsupported", short)) if short else _with_table(spec, model, entry, calibrated)
     if model.fixed_batch not in (None, batch) and planned.refused is None:
         why = f": {model.fixed_why}" if model.fixed_why else ""
         return Planned(
             planned.spec, ("unsupported", f"the model's batch is fixed at {model.fixed_batch}{why}")
         )
     return planned
+
+
+def _too_few(study: Study, entry: ResolvedEngine, crew: Crew) -> str | None:
+    """Why there are no devices for a crew; with a template other hosts may have them."""
+    ranks, place = crew
+    wanted = ranks if place is None else place + 1
+    if entry.absent is not None or study.launch.template is not None or max(study.ranks) == 1:
+        return None
+    if wanted <= len(entry.places):
+        return None
+    names = ", ".join(one.device for one in entry.places)
+    return f"{entry.name}: {wanted} ranks want as many devices, and there is {names} alone"
 
 
 def _accuracy(
@@ -176,7 +205,10 @@ def _accuracy(
         exclude=exclude,
     )
     batch = model.fixed_batch or FORWARD_BATCH
-    spec = _spec(resolved, model, entry, "accuracy", precision, batch, 0, accuracy=task)
+    crew = _SINGLE if max(resolved.study.ranks) == 1 else (max(resolved.study.ranks), None)
+    if _too_few(resolved.study, entry, crew):  # the figures are the same
+        crew = _FIRST
+    spec = _spec(resolved, model, entry, "accuracy", precision, batch, 0, crew, accuracy=task)
     if model.not_scored is not None or not model.takes_images:
         why = model.not_scored or "the model takes no images: its accuracy is not told"
         return Planned(spec, ("unsupported", why), "ModelError")
@@ -207,7 +239,8 @@ def _calibration(resolved: Resolved, model: ResolvedModel, runner: ResolvedEngin
         memory_bytes=(section or defaults).memory_bytes,
     )
     # An open batch is chosen by the trial: as large as the memory allows.
-    spec = _spec(resolved, model, runner, "calibration", "fp32", model.fixed_batch, 0, calibration=task)
+    crew = _SINGLE if max(resolved.study.ranks) == 1 else _FIRST
+    spec = _spec(resolved, model, runner, "calibration", "fp32", model.fixed_batch, 0, crew, calibration=task)
     if section is not None and not model.takes_images:
         return Planned(spec, ("unsupported", "the model takes no images to calibrate on"), "ModelError")
     return Planned(spec)
@@ -220,7 +253,7 @@ def _with_table(
     precision = spec.trial.precision
     reason = _refusal(entry, precision)
     if reason is not None:
-        cannot = f"{entry.name} on {entry.device} cannot run {precision}: {reason}"
+        cannot = f"{entry.name} on {entry.one_device} cannot run {precision}: {reason}"
         return Planned(spec, ("unsupported", entry.absent or cannot))
     if model.quantized and precision != "int8":
         return Planned(
@@ -246,6 +279,7 @@ def _spec(
     precision: Precision,
     batch: int | None,
     repeat: int,
+    crew: Crew,
     *,
     calibration: CalibrationTask | None = None,
     accuracy: AccuracyTask | None = None,
@@ -261,6 +295,8 @@ def _spec(
             device=entry.device,
             precision=precision,
             batch=batch,
+            ranks=crew[0],
+            place=crew[1],
             copies="included" if entry.device == "cpu" else study.copies,
             input="synthetic" if kind in SPEED_KINDS or _on_synthetic(calibration) else "images",
             repeat=repeat,
@@ -284,6 +320,10 @@ def _spec(
         loadgen=study.loadgen if kind == "loadgen" else None,
         power=_power(study, kind),
         device_uuid=entry.uuid,
+        places=entry.places,
+        cores_per_rank=None if kind == "calibration" else entry.cores_per_rank,
+        oversubscribe=study.launch.oversubscribe,
+        template=study.launch.template,
         detail=_detail(kind, batch, repeat, max(study.batches)),
     )
     return spec.model_copy(update={"id": identity_of(spec)})
@@ -323,12 +363,12 @@ def _on_synthetic(calibration: CalibrationTask | None) -> bool:
 def _refusal(entry: ResolvedEngine, precision: Precision) -> str | None:
     if entry.absent is not None:
         return entry.absent
-    return entry.engine.precisions(entry.device, entry.options)[precision]
+    return entry.engine.precisions(entry.one_device, entry.options)[precision]
 
 
 def _wants_table(entry: ResolvedEngine) -> bool:
     supported = _refusal(entry, "int8") is None
-    return supported and entry.engine.qdq_scheme(entry.device, entry.options) is not None
+    return supported and entry.engine.qdq_scheme(entry.one_device, entry.options) is not None
 
 
 def _calibrated_on(resolved: Resolved, tables: Mapping[str, CalibratedModel]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from inferometer import energy
 from inferometer.clock_events import CLOCK_EVENTS, POWER_CAP, SLOWING, named
 from inferometer.energy import WindowPower
 from inferometer.meters.readings import Readings
-from inferometer.records import BesideReading, ConditionShare, LoadWindow, PowerFigure, PowerResult
+from inferometer.records import BesideReading, ConditionShare, LoadWindow, PartPower, PowerFigure, PowerResult
 from inferometer.store import arrays
 
 __all__ = ["Idle", "Parts", "parts_for", "power_results", "trace_sidecar"]
@@ -45,10 +45,10 @@ class Parts:
     beside: tuple[tuple[int, ...], ...]
 
 
-def parts_for(readings: Readings, device: str, uuid: str | None) -> list[Parts]:
-    """What counts for a trial on ``device``: its own accelerator's readings, and those of the whole host."""
+def parts_for(readings: Readings, device: str, uuids: Collection[str]) -> list[Parts]:
+    """What counts for a trial on ``device``: its own accelerators' readings, and those of the whole host."""
     boards = {one.channel.part for one in readings.head.channels if one.channel.of_device}
-    own = {part for part in boards if uuid is not None and part == uuid}
+    own = {part for part in boards if part in uuids}
     if device != "cpu" and not own and len(boards) == 1:
         own = boards  # the engine does not tell which it runs on, and there is but one
     found: dict[tuple[str, str], list[int]] = {}
@@ -108,7 +108,11 @@ def _result(
         "idle_after": after.span if after and fault is None else None,
         "idle_loaded": load.idle_loaded,
     }
-    sums, missing = _summed(readings, parts, spans)
+    by_window, missing = _by_window(readings, parts, spans)
+    sums = {
+        name: energy.summed(found) if len(found) == len(parts.places) else None
+        for name, found in by_window.items()
+    }
     if fault is not None:
         missing |= {"idle_before": fault, "idle_after": fault}
     shared = _shared(readings, parts, (load.begin_ns, load.end_ns))
@@ -125,6 +129,7 @@ def _result(
         **_derived(sums, load, missing),
         **_conditions(readings, parts, (load.begin_ns, load.end_ns)),
     }
+    fields["by_part"] = _by_part(readings, parts, by_window, sums)
     fields["beside"] = _beside(readings, parts, sums["load"], missing)
     return PowerResult.model_validate(
         {
@@ -138,10 +143,10 @@ def _result(
     )
 
 
-def _summed(
+def _by_window(
     readings: Readings, parts: Parts, spans: Mapping[str, Span | None]
-) -> tuple[dict[str, WindowPower | None], dict[str, str]]:
-    """Each window's power, all parts added up, or why there is none."""
+) -> tuple[dict[str, list[WindowPower]], dict[str, str]]:
+    """Each window's power of every part, or why some has none."""
     missing: dict[str, str] = {}
     faults = readings.faults(parts.meter)
     worst = max(faults, key=lambda text: faults[text], default=None)
@@ -158,12 +163,39 @@ def _summed(
                 part = readings.head.channels[place].channel.part
                 fault = energy.audit(trace, window).fault or "the readings give no figure"
                 missing.setdefault(name, f"{part}: {fault}{said}")
-    sums: dict[str, WindowPower | None] = {}
-    for name, found in by_window.items():
-        sums[name] = energy.summed(found) if len(found) == len(parts.places) else None
+    for name in by_window:
         if spans[name] is None:
             missing.setdefault(name, "it was not measured")
-    return sums, missing
+    return by_window, missing
+
+
+def _by_part(
+    readings: Readings,
+    parts: Parts,
+    by_window: Mapping[str, Sequence[WindowPower]],
+    sums: Mapping[str, WindowPower | None],
+) -> tuple[PartPower, ...]:
+    """Each of several parts by itself; of idle the mean of before and after, as in their sum."""
+    load = by_window["load"] if sums["load"] is not None else ()
+    idles = [by_window[name] for name in ("idle_before", "idle_after") if sums[name] is not None]
+    found = []
+    for number, place in enumerate(parts.places if len(parts.places) > 1 else ()):
+        part = readings.head.channels[place].channel.part
+        idle_w = [idle[number].mean_w for idle in idles]
+        clocks = readings.places("clock", parts.meter, [part])
+        window = load[number].window if load else None
+        values = np.concatenate(
+            [np.empty(0), *(readings.finite(one, *window) for one in clocks if window is not None)]
+        )
+        found.append(
+            PartPower(
+                part=part,
+                load_w=load[number].mean_w if load else None,
+                idle_bare_w=sum(idle_w) / len(idle_w) if idle_w else None,
+                clock_hz=(float(values.min()), float(values.max())) if len(values) else None,
+            )
+        )
+    return tuple(found)
 
 
 def _shared(readings: Readings, parts: Parts, window: Span) -> str | None:

@@ -14,8 +14,10 @@ from inferometer.contracts import Engine
 from inferometer.data.imageset import ImageSet, check_labels, open_set
 from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import ConfigError, EngineError, Unsupported
+from inferometer.study.launch import check_launcher
 from inferometer.study.model import ResolvedModel, resolve_model
 from inferometer.trials.loadgen import loadgen_library
+from inferometer.trials.spec import Place
 
 __all__ = ["Resolved", "ResolvedEngine", "resolve"]
 
@@ -26,6 +28,8 @@ class ResolvedEngine:
 
     ``version`` is the engine's, followed by that of what the options choose, if it has one of its own.
     ``absent`` says why the device is not there: its trials are then not supported. ``uuid`` is the device's.
+    In a study of several ranks ``device`` is the study's word for all of them (``cuda``), ``places`` are the
+    devices by rank, as many as there are, and CPU ranks are pinned to ``cores_per_rank`` processors.
     """
 
     name: str
@@ -35,6 +39,13 @@ class ResolvedEngine:
     version: str
     absent: str | None = None
     uuid: str | None = None
+    places: tuple[Place, ...] = ()
+    cores_per_rank: int | None = None
+
+    @property
+    def one_device(self) -> str:
+        """A device by the engine's own name, for what holds for all of them."""
+        return self.places[0].device if self.places else self.device
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,9 @@ def resolve(study: Study, folder: Path) -> Resolved:
     """
     if study.loadgen is not None:
         loadgen_library()  # told now, not trial by trial
-    engines = tuple(_engine(entry, study.threads) for entry in study.engines)
+    if max(study.ranks) > 1 or study.launch.template is not None:
+        check_launcher(study.launch.template, max(study.ranks))
+    engines = tuple(_engine(entry, study) for entry in study.engines)
     if all(entry.absent for entry in engines):  # else the others run: the same study serves several machines
         raise EngineError("; ".join(dict.fromkeys(str(entry.absent) for entry in engines)))
     models = tuple(resolve_model(entry, study, folder) for entry in study.models)
@@ -76,7 +89,7 @@ def resolve(study: Study, folder: Path) -> Resolved:
     return Resolved(study, folder, models, engines, sets)
 
 
-def _engine(entry: EngineEntry, threads: int | None) -> ResolvedEngine:
+def _engine(entry: EngineEntry, study: Study) -> ResolvedEngine:
     engine = registry.engine(entry.engine)
     uuids = {device.name: device.uuid for device in engine.devices()}
     devices = list(uuids)
@@ -86,11 +99,48 @@ def _engine(entry: EngineEntry, threads: int | None) -> ResolvedEngine:
     absent = None
     if device not in devices:
         absent = _why_absent(entry, engine, device, devices)
-    options = {"threads": threads or usable_cores(), **entry.options}
+    cores = _cores_per_rank(study) if max(study.ranks) > 1 and device == "cpu" else None
+    options = {"threads": study.threads or cores or usable_cores(), **entry.options}
     with contextlib.suppress(Unsupported):  # of this device: the trials say so
         engine.check(device, options)
     version = _version(engine, options)
-    return ResolvedEngine(entry.engine, engine, device, options, version, absent, uuids.get(device))
+    places = _places(entry, study, device, uuids) if absent is None else ()
+    word = (entry.device or device) if places else device
+    return ResolvedEngine(
+        entry.engine, engine, word, options, version, absent, uuids.get(device), places, cores
+    )
+
+
+def _cores_per_rank(study: Study) -> int:
+    """How many processors each CPU rank gets, in the whole study.
+
+    Raises:
+        ConfigError: There are fewer than ranks, and the study does not say that they may share.
+    """
+    most, cores = max(study.ranks), usable_cores()
+    wanted = most * (study.threads or 1)
+    # With a template ranks may be on several hosts: each sees whether its own has enough.
+    if wanted > cores and not study.launch.oversubscribe and study.launch.template is None:
+        of = f" of {study.threads} threads" if (study.threads or 1) > 1 else ""
+        raise ConfigError(
+            f"{most} ranks{of} want {wanted} cores, and there are {cores}: fewer ranks, or launch:"
+            " {oversubscribe: true}, with which ranks share cores"
+        )
+    return study.threads or max(1, cores // most)
+
+
+def _places(
+    entry: EngineEntry, study: Study, device: str, uuids: Mapping[str, str | None]
+) -> tuple[Place, ...]:
+    """The device of each rank on this host; empty in a study of one rank."""
+    most = max(study.ranks)
+    if most == 1:
+        return ()
+    if device == "cpu":
+        return (Place(device="cpu"),) * most
+    alike = device.split(":")[0] + ":"
+    names = [name for name in uuids if name.startswith(alike)] if entry.device == alike[:-1] else [device]
+    return tuple(Place(device=name, uuid=uuids[name]) for name in names[:most])
 
 
 def _why_absent(entry: EngineEntry, engine: Engine, device: str, devices: list[str]) -> str:

@@ -85,7 +85,9 @@ def _metering(study: Study, resolved: Resolved, folder: Path, watcher: Watcher) 
     if study.power is None:
         yield None
         return
-    uuids = [entry.uuid for entry in resolved.engines if entry.uuid and entry.absent is None]
+    there = [entry for entry in resolved.engines if entry.absent is None]
+    uuids = [uuid for entry in there if (uuid := entry.uuid)]
+    uuids += [uuid for entry in there for one in entry.places if (uuid := one.uuid)]
     metering = Metering(study.power, list(dict.fromkeys(uuids)), folder, watcher)
     try:
         yield metering
@@ -320,6 +322,7 @@ def _config(spec: TrialSpec, study: Study) -> dict[str, object]:
         "measure": spec.measure.model_dump(mode="json"),
         "limits": spec.limits.model_dump(mode="json"),
         "isolation": spec.isolation,
+        "launch": {"template": spec.template, "oversubscribe": spec.oversubscribe} if spec.launched else None,
         "seed": spec.seed,
         "repeats": study.repeats,
         "calibration": spec.calibration.model_dump(mode="json", exclude={"data"})
@@ -351,6 +354,7 @@ def _same_series(record: Record, item: Planned) -> bool:
     return (
         (theirs.kind, theirs.model, theirs.engine, theirs.device, theirs.precision, config.get("loadgen"))
         == (ours.kind, ours.model, ours.engine, ours.device, ours.precision, asked)
+        and (theirs.ranks, theirs.place) == (ours.ranks, ours.place)
     ) and (record.model, config.get("options")) == (item.spec.model, item.spec.options)
 
 

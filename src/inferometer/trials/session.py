@@ -20,7 +20,7 @@ from inferometer.records import CalibrationInfo
 from inferometer.trials.memory import PeakMemory
 from inferometer.trials.spec import TrialSpec
 
-__all__ = ["Opened", "Told", "open_session", "quantized_file", "what_it_tells"]
+__all__ = ["Opened", "Told", "open_session", "prepare_model", "quantized_file", "what_it_tells"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ def open_session(spec: TrialSpec, batch: int) -> Opened:
     peak, begin = PeakMemory(), time.monotonic()
     session = engine.load(path, spec.trial.device, spec.trial.precision, batch, options)
     return Opened(session, time.monotonic() - begin, info, peak)
+
+
+def prepare_model(spec: TrialSpec) -> None:
+    """Write the file that the trial's session is loaded from, where it has to be made."""
+    _model_file(spec, registry.engine(spec.trial.engine))
 
 
 @dataclass(frozen=True)

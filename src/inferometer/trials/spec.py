@@ -19,9 +19,19 @@ from inferometer.config import (
     PowerSection,
 )
 from inferometer.data.preprocess import Preprocessing
+from inferometer.errors import EngineError
 from inferometer.records import Frozen, Kind, ModelInfo, Trial
 
-__all__ = ["SPEED_KINDS", "AccuracyTask", "CalibrationTask", "Job", "PowerTask", "TrialSpec", "identity_of"]
+__all__ = [
+    "SPEED_KINDS",
+    "AccuracyTask",
+    "CalibrationTask",
+    "Job",
+    "Place",
+    "PowerTask",
+    "TrialSpec",
+    "identity_of",
+]
 
 SPEED_KINDS: frozenset[Kind] = frozenset({"throughput", "latency", "loadgen"})
 """Kinds of trials that time the model, on synthetic input, as often as the study repeats."""
@@ -63,6 +73,13 @@ class PowerTask(Frozen):
     idle_loaded_s: float
 
 
+class Place(Frozen):
+    """What one rank runs on: the engine's name of a device, and its UUID where the engine tells it."""
+
+    device: str
+    uuid: str | None = None
+
+
 class TrialSpec(Frozen):
     """One trial, with everything resolved: a worker looks nothing up.
 
@@ -70,6 +87,10 @@ class TrialSpec(Frozen):
     accelerator's, where its engine tells it.
     ``detail`` asks for separate passes that read back what ran (``executed``), and how long each layer
     took as well (``profile``).
+    In a study of several ranks ``places`` are their devices on this host, in the order of the ranks there,
+    and ``cores_per_rank`` how many processors each is pinned to (None: it is not); with ``oversubscribe`` ranks
+    share them where there are too few. ``template`` launches the trial (None: mpiexec, or nothing for one
+    rank).
     """
 
     id: str
@@ -93,6 +114,10 @@ class TrialSpec(Frozen):
     loadgen: LoadGenSection | None = None
     power: PowerTask | None = None
     device_uuid: str | None = None
+    places: tuple[Place, ...] = ()
+    cores_per_rank: int | None = None
+    oversubscribe: bool = False
+    template: str | None = None
     table: str | None = None
     table_sha256: str | None = None
     detail: Literal["none", "executed", "profile"] = "none"
@@ -101,6 +126,43 @@ class TrialSpec(Frozen):
     def ranges(self) -> dict[str, tuple[float, float]]:
         """By input: what synthetic feeds lie between, where the user said so."""
         return {name: entry.range for name, entry in self.inputs.items() if entry.range is not None}
+
+    @property
+    def processes(self) -> int:
+        """How many a launcher has to start: with a template also those before the one rank that works."""
+        alone = (self.trial.place or 0) + 1 if self.template is not None else 1
+        return self.trial.ranks if self.trial.ranks > 1 else alone
+
+    @property
+    def launched(self) -> bool:
+        """Whether a launcher starts it, or this host's Python directly."""
+        return self.trial.ranks > 1 or self.template is not None
+
+    @property
+    def uuids(self) -> frozenset[str]:
+        """Of the accelerators that it runs on, as far as they are known."""
+        if self.trial.ranks > 1:
+            return frozenset(one.uuid for one in self.places[: self.trial.ranks] if one.uuid)
+        if self.trial.place is not None and self.trial.place < len(self.places):
+            uuid = self.places[self.trial.place].uuid
+            return frozenset((uuid,) if uuid else ())
+        return frozenset((self.device_uuid,) if self.device_uuid else ())
+
+    def on(self, index: int) -> TrialSpec:
+        """As the rank does it that has the host's device of that number.
+
+        Raises:
+            EngineError: The host has fewer devices.
+        """
+        if not self.places:
+            return self
+        if index >= len(self.places):
+            raise EngineError(
+                f"{self.trial.engine}: the host has {len(self.places)} devices, none for its rank {index}"
+            )
+        place = self.places[index]
+        trial = self.trial.model_copy(update={"device": place.device})
+        return self.model_copy(update={"trial": trial, "device_uuid": place.uuid})
 
     @property
     def keeps_many_in_flight(self) -> bool:
@@ -125,9 +187,11 @@ def _metered(entry: MeterEntry) -> list[Any]:
 
 
 class Job(Frozen):
-    """What one worker process does: its trials in order, and the parent it must not outlive."""
+    """What worker processes do: trials in order, in the one process that must not outlive its parent, or in
+    ``processes`` that a launcher starts and that find one another by MPI (``parent_pid`` None)."""
 
-    parent_pid: int
+    parent_pid: int | None
+    processes: int = 1
     trials: tuple[TrialSpec, ...]
 
 
@@ -163,6 +227,10 @@ def identity_of(spec: TrialSpec) -> str:
             "seed": spec.seed,
             "repeat": trial.repeat,
         }
+        if trial.place is not None:
+            content["place"] = trial.place
+        if spec.template is not None:
+            content["launch"] = spec.template
     if spec.power is not None:
         section = spec.power.section.model_dump(mode="json", exclude={"settle_max_s"})
         content["power"] = section | {"meters": [_metered(one) for one in spec.power.section.meters]}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,11 @@ import numpy as np
 from inferometer.contracts import ExecutedLayer, Session
 from inferometer.data.synthetic import synthetic_feeds
 from inferometer.measure import (
+    ONE_RANK,
     Measurement,
+    Segment,
+    Together,
+    WarmUp,
     latency_of,
     load_window_of,
     measure_latency,
@@ -26,14 +32,20 @@ from inferometer.store import arrays, write_sidecar
 from inferometer.trials.session import open_session, what_it_tells
 from inferometer.trials.spec import PowerTask, TrialSpec
 
-__all__ = ["mac_share", "run_speed"]
+__all__ = ["mac_share", "read_stamps", "run_speed"]
 
 # An NVIDIA H200 fell from 691 W of load to 123 W of idle with a context open within 2 s.
 _SETTLE_S = 3.0
 
 
-def run_speed(spec: TrialSpec) -> Outcome:
-    """Measure one point; ``spec.trial.kind`` says whether throughput or latency."""
+def run_speed(spec: TrialSpec, together: Together = ONE_RANK, rank: int | None = None) -> Outcome:
+    """Measure one point; ``spec.trial.kind`` says whether throughput or latency.
+
+    Args:
+        spec: The trial.
+        together: The ranks of a trial of several.
+        rank: Which of them this is; None: the only one. The first alone reads back what ran.
+    """
     batch = spec.trial.batch
     assert batch is not None, "planning gives every speed trial a batch"
     opened = open_session(spec, batch)
@@ -43,17 +55,21 @@ def run_speed(spec: TrialSpec) -> Outcome:
         for slot in range(session.in_flight):
             session.prepare(slot, feeds)
         if spec.trial.kind == "latency":
-            measurement = measure_latency(session, batch, spec.measure)
+            measurement = measure_latency(session, batch, spec.measure, together)
         else:
+            together.begin()
             idle = _idle(spec.power)
             min_s = spec.power.min_s if spec.power else 0.0
-            measurement = measure_throughput(session, batch, spec.measure, min_s)
+            measurement = measure_throughput(session, batch, spec.measure, min_s, together)
             if spec.power is not None:
                 window = load_window_of(measurement).model_copy(update={"idle_loaded": idle})
         memory, missing = opened.peak.taken(spec.trial.device, session.device_peak_bytes())
-        sidecars = [_stamps(spec, measurement)]
+        together.all(True)  # what follows is untimed, and the others still run
+        sidecars = [_stamps(spec, measurement, rank)]
         share = None
-        if spec.detail != "none":
+        if rank:
+            missing["precision_mac_share"] = "read back by the first rank"
+        elif spec.detail != "none":
             layers = session.executed()
             share = mac_share(layers)
             sidecars.append(_layers(spec, session, layers))
@@ -112,7 +128,25 @@ def mac_share(layers: Sequence[ExecutedLayer]) -> dict[str, float] | None:
     return {precision: count / total for precision, count in sorted(macs.items()) if count}
 
 
-def _stamps(spec: TrialSpec, measurement: Measurement) -> Sidecar:
+def read_stamps(content: bytes, batch: int, in_flight: int, steady: bool) -> Measurement:
+    """A measurement from its sidecar, and from what the rank's own figures tell.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        with np.load(BytesIO(content), allow_pickle=False) as data:
+            submitted, completed, segment = (
+                data[name] for name in ("submitted_ns", "completed_ns", "segment")
+            )
+            warmups, count = int(data["warmup_segments"]), int(segment[-1]) + 1
+    except (KeyError, IndexError, zipfile.BadZipFile) as error:
+        raise ValueError(f"no time stamps: {error}") from error
+    parts = [Segment(submitted[segment == one], completed[segment == one]) for one in range(count)]
+    return Measurement(WarmUp(tuple(parts[:warmups]), steady), tuple(parts[warmups:]), batch, in_flight)
+
+
+def _stamps(spec: TrialSpec, measurement: Measurement, rank: int | None) -> Sidecar:
     """All submission and completion times, warm-up included, and which segment each belongs to."""
     parts = [*measurement.warmup.segments, *measurement.segments]
     content = arrays(
@@ -121,7 +155,8 @@ def _stamps(spec: TrialSpec, measurement: Measurement) -> Sidecar:
         segment=np.repeat(np.arange(len(parts)), [part.calls for part in parts]),
         warmup_segments=np.array(len(measurement.warmup.segments)),
     )
-    return write_sidecar(Path(spec.folder), f"{spec.id}.stamps.npz", content)
+    name = f"{spec.id}.stamps.npz" if rank is None else f"{spec.id}.rank{rank}.stamps.npz"
+    return write_sidecar(Path(spec.folder), name, content)
 
 
 def _layers(spec: TrialSpec, session: Session, layers: Sequence[ExecutedLayer]) -> Sidecar:

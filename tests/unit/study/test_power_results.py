@@ -81,10 +81,24 @@ def load(rate: float = 1000.0) -> LoadWindow:
     )
 
 
-def results(found: Readings, device: str, uuid: str | None, **changes: Idle | None) -> dict[str, PowerResult]:
+def results(found: Readings, device: str, *uuids: str | None, **changes: Idle | None) -> dict[str, PowerResult]:
     idles = {"before": Idle(BEFORE), "after": Idle(AFTER)} | changes
-    made = power_results(found, parts_for(found, device, uuid), load(), idles["before"], idles["after"])
+    chosen = parts_for(found, device, [uuid for uuid in uuids if uuid])
+    made = power_results(found, chosen, load(), idles["before"], idles["after"])
     return {one.boundary: one for one in made}
+
+
+def test_the_gpus_of_several_ranks_add_up_and_each_is_told(tmp_path: Path) -> None:
+    found = readings(tmp_path, [*board(GPU0, 80, 680), *board(GPU1, 70, 300)])
+    both = results(found, "cuda", GPU0, GPU1)["GPU board"]
+    assert both.parts == (GPU0, GPU1)
+    assert both.load_w == pytest.approx(980)
+    assert both.net_w == pytest.approx(830)
+    assert [(one.part, one.load_w, one.idle_bare_w) for one in both.by_part] == [
+        (GPU0, pytest.approx(680), pytest.approx(80)),
+        (GPU1, pytest.approx(300), pytest.approx(70)),
+    ]
+    assert results(found, "cuda:1", GPU1)["GPU board"].by_part == ()
 
 
 def test_a_trials_own_gpu_counts_and_another_does_not(tmp_path: Path) -> None:
