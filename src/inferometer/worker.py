@@ -18,13 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.inventory import inventory
 from inferometer.environment.load import load_between
 from inferometer.environment.placement import core_sets, listed, pinned
 from inferometer.environment.probe import ProbeReading, machine_probe
+from inferometer.environment.process import process_start
 from inferometer.environment.state import state
 from inferometer.errors import (
     EngineError,
@@ -33,6 +32,7 @@ from inferometer.errors import (
     OutOfMemory,
     StoreError,
     Unsupported,
+    disk_full,
 )
 from inferometer.ranks import Alone, RankLost, World, die_with_parent, join
 from inferometer.records import Outcome, RankResult, Status
@@ -60,19 +60,26 @@ def main(arguments: list[str]) -> int:
     try:
         world = join(job.processes)
     except InferometerError as error:
-        sys.stderr.write(f"{error}\n")
+        _tell(error)
         return error.exit_code
-    spec = job.trials[0]
-    _note(Path(spec.folder) / "work" / f"rank-{world.rank}.json", world.host)
-    alone = spec.trial.ranks == 1
-    code = 0
-    if not alone or world.rank == (spec.trial.place or 0):
-        code = _run(job, Alone(world.local_rank) if alone else world)
+    code = _run_rank(job, world)
     if code:  # the others wait
         world.abort(code)
     with contextlib.suppress(RankLost):
         world.all(True)  # MPI's own waiting at its end would burn processors
     return code
+
+
+def _run_rank(job: Job, world: World) -> int:
+    spec = job.trials[0]
+    try:
+        _note(Path(spec.folder) / "work" / f"rank-{world.rank}.json", world.host)
+    except StoreError as error:
+        _tell(error)
+        return STORE_FAILED
+    if spec.trial.ranks > 1:
+        return _run(job, world)
+    return _run(job, Alone(world.local_rank)) if world.rank == (spec.trial.place or 0) else 0
 
 
 def _run(job: Job, world: Rank) -> int:
@@ -83,9 +90,15 @@ def _run(job: Job, world: Rank) -> int:
             outcome, probe = run_trial(spec, _say, probe, world)
             write_atomically(result_path(spec, rank), outcome.model_dump_json().encode())
     except StoreError as error:
-        sys.stderr.write(f"{error}\n")
+        _tell(error)
         return STORE_FAILED
     return 0
+
+
+def _tell(error: InferometerError) -> None:
+    """Say why this process ends; where that is written may be what is full."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{error}\n".encode())
 
 
 def result_path(spec: TrialSpec, rank: int | None = None) -> Path:
@@ -113,12 +126,12 @@ def run_trial(
         The outcome, and the machine probe after the trial.
 
     Raises:
-        StoreError: Raw values could not be written: no trial can end well then.
+        StoreError: Raw values could not be written, or the disk is full: no trial can end well then.
     """
     world = world or Alone()
     state_before = state()
     try:
-        with _bounded_memory(spec.limits.memory_bytes):
+        with _bounded_memory(spec.limits.memory_bytes), _no_full_disk(spec):
             outcome = _as_rank(spec, progress, world)
     except RankLost as error:
         outcome = _broken("failed", error)
@@ -227,7 +240,7 @@ def _die_with(parent: int | None) -> None:
 
 def _note(path: Path, host: str) -> None:
     """Write down this process, for whoever ends what a dead parent left."""
-    note = {"pid": os.getpid(), "created": psutil.Process().create_time(), "host": host}
+    note = {"pid": os.getpid(), "start": process_start(os.getpid()), "host": host}
     write_atomically(path, json.dumps(note).encode())
 
 
@@ -246,6 +259,20 @@ def _bounded_memory(limit: int | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
+@contextlib.contextmanager
+def _no_full_disk(spec: TrialSpec) -> Iterator[None]:
+    """A full disk ends the study: it is no outcome of the trial that met it."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        if disk_full(error):
+            reason = _one_line(str(error))
+            raise StoreError(f"{spec.folder}: a trial needs room on a disk that is full: {reason}") from error
+        raise
+
+
 def _say(done: int, of: int) -> None:
     now = time.monotonic()
     if done < of and now - _Said.at < 0.2:
@@ -262,5 +289,14 @@ class _Said:
     at = float("-inf")
 
 
+def _exit(code: int) -> None:
+    """End with this status: Python's own, when it cannot write its last words anywhere, would be 120."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _exit(main(sys.argv[1:]))

@@ -127,6 +127,19 @@ def test_two_processes_exclude_each_other(tmp_path: Path) -> None:
         pass
 
 
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(store_module.fcntl, "flock", no_locks)
+    with (
+        pytest.raises(StoreError, match="cannot be locked against a second run: No locks available"),
+        open_store(tmp_path, "s"),
+    ):
+        pass
+    assert not (tmp_path / "study.json").exists()
+
+
 def test_no_store_and_no_folder(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no records there"):
         read_store(tmp_path / "none")
@@ -252,4 +265,6 @@ def test_a_sidecar_is_on_disk_before_its_line(tmp_path: Path, monkeypatch: pytes
         order.clear()
         write_sidecar(tmp_path, "a.npz", b"raw")
         store.append(record(1))
-    assert [Path(name).name for name in order] == [f".a.npz.{os.getpid()}", "sidecars", "records.jsonl"]
+        store.append(record(2))
+    first = [f".a.npz.{os.getpid()}", "sidecars", "records.jsonl"]
+    assert [Path(name).name for name in order] == [*first, tmp_path.name, "records.jsonl"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from inferometer.analysis.findings import pair_settings, pair_text, settings_text
+from inferometer.analysis.findings import crew_text, pair_settings, pair_text, settings_text
 from inferometer.analysis.marks import MARK, is_marked, share_text
 from inferometer.analysis.rows import MachineChange, Setup, Summary
 from inferometer.analysis.speed import timed_calls
@@ -53,10 +53,11 @@ def cautions(summary: Summary, records: Sequence[Record]) -> tuple[str, ...]:
 
 def _mixed_origin(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
     if len(summary.machines) > 1:
-        yield (
-            f"The records come from {len(summary.machines)} machines:"
-            " their trials are never pooled or compared here."
-        )
+        hosts = {one.host for record in records if record.trial.ranks > 1 for one in record.ranks}
+        never = "pooled or compared here"
+        if len(hosts) > 1:
+            never = "pooled here, and compared only with what their devices do together"
+        yield f"The records come from {len(summary.machines)} machines: their trials are never {never}."
     if len(summary.studies) > 1:
         yield f"The records belong to {len(summary.studies)} studies: {joined(summary.studies)}."
     copies = {record.trial.copies for record in records if record.trial.kind in ("throughput", "latency")}
@@ -124,7 +125,11 @@ def _few_repeats(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
 
 
 def _few_calls(_: Summary, records: Sequence[Record]) -> Iterable[str]:
-    ran = [calls for one in records if one.status == "ok" and (calls := timed_calls(one)) is not None]
+    ran = [
+        calls // one.trial.ranks  # of each rank
+        for one in records
+        if one.status == "ok" and (calls := timed_calls(one)) is not None
+    ]
     few = sum(calls < FEW_CALLS for calls in ran)
     if few:
         yield (
@@ -290,7 +295,8 @@ def _left_out(summary: Summary, _: Sequence[Record]) -> Iterable[str]:
 def named(summary: Summary, setup: Setup) -> str:
     """A setup in words: ``ResNet-50 in INT8 at batch 8``."""
     batch = f" at batch {setup.batch}" if setup.batch is not None else ""
-    return f"{summary.names[setup.model]} in {setup.precision.upper()}{batch}{settings_text(setup)}"
+    where = batch + crew_text(setup) + settings_text(setup)
+    return f"{summary.names[setup.model]} in {setup.precision.upper()}{where}"
 
 
 def listed(words: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ from inferometer.analysis.explain_rows import (
     Side,
     Single,
 )
-from inferometer.analysis.grouping import PRECISION_ORDER, common_settings, comparable
+from inferometer.analysis.grouping import PRECISION_ORDER, common_settings, comparable, of_one_rank
 from inferometer.analysis.marks import is_marked
 from inferometer.analysis.ratios import BASELINE, speed_ups
 from inferometer.analysis.rows import Setup, SpeedUp, Summary, ThroughputRow
@@ -54,10 +54,12 @@ def explain(
     """
     by_id = {record.id: record for record in records}
     groups: dict[tuple[object, ...], list[ThroughputRow]] = defaultdict(list)
-    for row in summary.throughput:
-        if row.repeats and min(row.repeats) > 0 and (models is None or row.setup.model in models):
+    rated = [row for row in summary.throughput if row.repeats and min(row.repeats) > 0]
+    told = of_one_rank(row.setup for row in rated)  # what runs on one device does not depend on the others
+    for row in rated:
+        if row.setup in told and (models is None or row.setup.model in models):
             at = row.setup
-            groups[at.model, at.engine, at.device, at.machine, common_settings(at)].append(row)
+            groups[at.model, at.engine, at.device, at.machine, at.place, common_settings(at)].append(row)
     gains = {
         (gain.setup, gain.baseline): gain
         for baseline in dict.fromkeys(row.setup.precision for row in summary.throughput)

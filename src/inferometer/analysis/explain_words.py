@@ -8,9 +8,9 @@ from typing import Any
 
 from inferometer.analysis.explain_layers import Layer
 from inferometer.analysis.explain_rows import LOSES, Explanation, Part, Side, Single
-from inferometer.analysis.findings import judgement
+from inferometer.analysis.findings import crew_text, judgement
 from inferometer.analysis.marks import is_marked, share_text, with_mark
-from inferometer.analysis.wording import joined, milliseconds, percent, plural, rate, ratio
+from inferometer.analysis.wording import joined, milliseconds, percent, plural, rate, ratio, setting
 from inferometer.records import Precision
 
 __all__ = [
@@ -79,8 +79,9 @@ def any_marked(one: Explanation) -> bool:
 def place(one: Explanation | Single) -> str:
     """``net on engine, cpu`` with the settings and the machine that tell it from others."""
     setup = one.setup
-    parts = [setup.engine, setup.device, *(f"{key} {value}" for key, value in setup.variant)]
-    return f"{one.name} on {', '.join([*parts, *([one.machine] if one.machine else [])])}"
+    parts = [setup.engine, setup.device, *(setting(*pair) for pair in setup.variant)]
+    parts += [one.machine] if one.machine else []
+    return f"{one.name} on {', '.join(parts)}{crew_text(setup)}"
 
 
 def single_words(one: Single) -> str:

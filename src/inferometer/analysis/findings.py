@@ -6,6 +6,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from inferometer.analysis.grouping import of_one_rank, place_of
 from inferometer.analysis.marks import is_marked, share_text, with_mark
 from inferometer.analysis.rows import (
     DifferenceRow,
@@ -28,15 +29,16 @@ from inferometer.analysis.wording import (
     rate,
     ratio,
     ratio_range,
+    setting,
 )
 
 __all__ = [
+    "crew_text",
     "findings",
     "headlines",
     "judgement",
     "pair_settings",
     "pair_text",
-    "place_of",
     "settings_text",
     "subject",
 ]
@@ -73,16 +75,23 @@ def pair_text(summary: Summary, row: DifferenceRow) -> str:
 
 def settings_text(setup: Setup) -> str:
     """The settings that tell this row from others of its setup, in brackets; empty without any."""
-    return f" ({', '.join(f'{name} {value}' for name, value in setup.variant)})" if setup.variant else ""
+    return f" ({', '.join(setting(*pair) for pair in setup.variant)})" if setup.variant else ""
+
+
+def crew_text(setup: Setup) -> str:
+    """`` with 4 ranks``, or which of several devices worked alone; empty in studies of one rank."""
+    if setup.place is not None:
+        return f" with 1 rank (place {setup.place})"
+    return f" with {plural(setup.ranks, 'rank')}" if setup.ranks > 1 else ""
 
 
 def pair_settings(row: DifferenceRow) -> str:
     """The same of a pair; where the two differ, that of the judged one against the other's."""
     a, b = dict(row.setup_a.variant), dict(row.setup_b.variant)
     words = [
-        f"{name} {b[name]} against {a[name]}"
+        f"{setting(name, b[name])} against {a[name]}"
         if name in a and name in b and a[name] != b[name]
-        else f"{name} {b.get(name, a.get(name))}"
+        else setting(name, b.get(name, a.get(name, "")))
         for name in sorted(a | b)
     ]
     return f" ({', '.join(words)})" if words else ""
@@ -91,18 +100,23 @@ def pair_settings(row: DifferenceRow) -> str:
 def _speed(summary: Summary) -> Iterable[Finding]:
     """Per model, engine and device: what each precision gained over fp32, or else the highest rate.
 
-    The gain is the one at the largest batch at which both ran: one chosen by its rate would be flattered.
+    The gain is the one at the largest batch at which both ran: one chosen by its rate would be flattered. Of
+    several ranks, what one does stands for all: `scaling` tells what they do together.
     """
     rows: dict[tuple[object, ...], list[ThroughputRow]] = defaultdict(list)
-    for row in summary.throughput:
-        if row.mean is not None:
+    rated = [row for row in summary.throughput if row.mean is not None]
+    told = of_one_rank(row.setup for row in rated)
+    for row in rated:
+        if row.setup in told:
             rows[place_of(row.setup)].append(row)
     for place, members in rows.items():
         largest: dict[tuple[object, ...], SpeedUp] = {}
         for one in summary.speed_ups:
-            kind = (one.setup.precision, one.setup.variant)
-            if place_of(one.setup) == place and (
-                kind not in largest or (one.setup.batch or 0) > (largest[kind].setup.batch or 0)
+            kind = (one.setup.precision, one.setup.variant, one.setup.place)
+            if (
+                one.setup in told
+                and place_of(one.setup) == place
+                and (kind not in largest or (one.setup.batch or 0) > (largest[kind].setup.batch or 0))
             ):
                 largest[kind] = one
         if largest:
@@ -170,8 +184,10 @@ def _spread(row: ThroughputRow) -> str:
 def _latency(summary: Summary) -> Iterable[Finding]:
     """One sentence per model, engine and device: the median of each precision at its least batch."""
     rows: dict[tuple[object, ...], list[LatencyRow]] = defaultdict(list)
+    told = of_one_rank(row.setup for row in summary.latency)
     for row in summary.latency:
-        rows[place_of(row.setup)].append(row)
+        if row.setup in told:
+            rows[place_of(row.setup)].append(row)
     for members in rows.values():
         batch = min((row.setup.batch or 1 for row in members if row.p50 is not None), default=None)
         if batch is None:
@@ -208,7 +224,8 @@ def _accuracy(summary: Summary) -> Iterable[Finding]:
     for one in summary.accuracy:
         if one.setup not in known and one.top1 is not None and one.images is not None:
             text = (
-                f"{subject(summary, one.setup)} in {with_mark(one.setup.precision.upper(), one.mac_share)}"
+                f"{subject(summary, one.setup, crew=False)} in"
+                f" {with_mark(one.setup.precision.upper(), one.mac_share)}"
                 f"{settings_text(one.setup)}:"
                 f" top-1 {percent(one.top1.value)} on {plural(one.images, 'image')}"
                 f" (95 % interval {range_text(one.top1.lo, one.top1.hi, one.top1.value, 100)} %)."
@@ -233,14 +250,19 @@ def _difference(summary: Summary, row: DifferenceRow) -> str:
 
 
 def _memory(summary: Summary) -> Iterable[Finding]:
-    """Where memory ended: the least batch that did not fit, per setup but for its batch."""
+    """Where memory ended: the least batch that did not fit, per setup but for its batch.
+
+    Of several ranks only where they end at a lesser batch than fewer do.
+    """
     least: dict[tuple[object, ...], ThroughputRow] = {}
-    for row in summary.throughput:
-        if row.status == "out_of_memory":
-            place = (place_of(row.setup), row.setup.precision, row.setup.variant)
-            if place not in least or (row.setup.batch or 0) < (least[place].setup.batch or 0):
-                least[place] = row
-    for row in least.values():
+    found: list[ThroughputRow] = []
+    lost = [row for row in summary.throughput if row.status == "out_of_memory"]
+    for row in sorted(lost, key=lambda one: (one.setup.ranks, one.setup.batch or 0, one.setup.place or 0)):
+        kind = (place_of(row.setup), row.setup.precision, row.setup.variant)
+        if kind not in least or (row.setup.batch or 0) < (least[kind].setup.batch or 0):
+            least[kind] = row
+            found.append(row)
+    for row in sorted(found, key=lost.index):
         text = (
             f"{subject(summary, row.setup)} in {row.setup.precision.upper()}{settings_text(row.setup)}"
             f" ran out of memory at batch {row.setup.batch}."
@@ -248,14 +270,9 @@ def _memory(summary: Summary) -> Iterable[Finding]:
         yield Finding("memory", f"batch {row.setup.batch}", text, row.record_ids)
 
 
-def place_of(setup: Setup) -> tuple[object, ...]:
-    """What setups share that differ in precision, batch or settings alone."""
-    return setup.model, setup.engine, setup.device, setup.machine
-
-
-def subject(summary: Summary, setup: Setup) -> str:
-    """The model's name, with engine and device where the summary holds several for it."""
-    return summary.names[setup.model] + _where(summary, setup)
+def subject(summary: Summary, setup: Setup, *, crew: bool = True) -> str:
+    """The model's name, with engine and device where the summary holds several for it, and the ``crew``."""
+    return summary.names[setup.model] + _where(summary, setup) + (crew_text(setup) if crew else "")
 
 
 def _where(summary: Summary, setup: Setup) -> str:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from inferometer.analysis.rows import Setup
 from inferometer.records import Record
 
-__all__ = ["PRECISION_ORDER", "common_settings", "comparable", "in_order", "setups"]
+__all__ = [
+    "PRECISION_ORDER",
+    "common_settings",
+    "comparable",
+    "first_places",
+    "in_order",
+    "of_one_rank",
+    "place_of",
+    "setups",
+]
 
 PRECISION_ORDER = ("fp32", "tf32", "fp16", "bf16", "int8")
 
@@ -55,19 +65,23 @@ def setups(records: Sequence[Record], machines: Mapping[str, int]) -> dict[Setup
                 batch=trial.batch,
                 machine=machines[record.id],
                 variant=tuple(sorted(variants[record.id].items())),
+                ranks=trial.ranks,
+                place=trial.place,
             )
         ].append(record)
     return dict(found)
 
 
 def in_order(setup: Setup, models: Sequence[str]) -> tuple[Any, ...]:
-    """Sort key: the models as the study lists them, then engine, device, settings, precision, batch."""
+    """Sort key: the models as the study lists them, engine, device, settings, ranks, precision, batch."""
     return (
         setup.machine,
         models.index(setup.model),
         setup.engine,
         setup.device,
         common_settings(setup),
+        setup.ranks,
+        -1 if setup.place is None else setup.place,
         PRECISION_ORDER.index(setup.precision),
         setup.batch or 0,
         setup.variant,
@@ -78,7 +92,7 @@ def comparable(setup: Setup, baseline: Setup) -> bool:
     """Whether the two differ in precision alone, so that their ratio is that of the precisions."""
     alike = all(
         getattr(setup, name) == getattr(baseline, name)
-        for name in ("model", "engine", "device", "batch", "machine")
+        for name in ("model", "engine", "device", "batch", "machine", "ranks", "place")
     )
     return alike and common_settings(setup) == common_settings(baseline)
 
@@ -86,6 +100,36 @@ def comparable(setup: Setup, baseline: Setup) -> bool:
 def common_settings(setup: Setup) -> tuple[tuple[str, str], ...]:
     """A setup's settings without those that belong to its precision by nature."""
     return tuple(pair for pair in setup.variant if pair[0] not in _OF_PRECISION)
+
+
+def place_of(setup: Setup) -> tuple[object, ...]:
+    """What setups share that differ in precision, batch, ranks or settings alone."""
+    return setup.model, setup.engine, setup.device, setup.machine
+
+
+def first_places(setups: Iterable[Setup]) -> frozenset[Setup]:
+    """Of several devices measured alone in the same way the first; all else as it is.
+
+    The others tell the same again, on any machine.
+    """
+    known = list(setups)
+    least: dict[Setup, int] = {}
+    for one in known:
+        if one.place is not None:
+            alike = replace(one, place=None, machine=0)
+            least[alike] = min(least.get(alike, one.place), one.place)
+    return frozenset(
+        one for one in known if one.place is None or one.place == least[replace(one, place=None, machine=0)]
+    )
+
+
+def of_one_rank(setups: Iterable[Setup]) -> frozenset[Setup]:
+    """The `first_places` with the fewest ranks, where the setups differ in these: what one device does."""
+    known = first_places(setups)
+    fewest: dict[tuple[object, ...], int] = {}
+    for one in known:
+        fewest[place_of(one)] = min(fewest.get(place_of(one), one.ranks), one.ranks)
+    return frozenset(one for one in known if one.ranks == fewest[place_of(one)])
 
 
 def _name_what_varies(
@@ -117,11 +161,7 @@ def _not_given(name: str, record: Record) -> str | None:
 def _settings(record: Record) -> dict[str, str]:
     """Everything beside the setup's own fields that makes this another trial, by dotted name."""
     trial, config = record.trial, record.config or {}
-    found: dict[str, str] = {
-        "ranks": str(trial.ranks),
-        "copies": trial.copies,
-        "input": trial.input,
-    }
+    found: dict[str, str] = {"copies": trial.copies, "input": trial.input}
     if record.model is not None:
         found["model file"] = record.model.sha256[:8]
     if record.calibration is not None:

@@ -14,7 +14,7 @@ from inferometer.analysis.ratios import BASELINE
 from inferometer.analysis.rows import Setup
 from inferometer.records import Precision, Record
 
-__all__ = ["PowerGain", "PowerVerdict", "power_gains"]
+__all__ = ["PowerGain", "PowerVerdict", "power_gains", "ratio_interval_of"]
 
 PowerVerdict = Literal[
     "more per watt",
@@ -67,7 +67,7 @@ def power_gains(rows: Sequence[PowerRow], records: Mapping[str, Record]) -> tupl
 
 def _gain(row: PowerRow, base: PowerRow, records: Mapping[str, Record]) -> PowerGain:
     own, other = row.efficiency or 0.0, base.efficiency or 0.0
-    interval = _ratio_interval(own, row.efficiency_interval, other, base.efficiency_interval)
+    interval = ratio_interval_of(own, row.efficiency_interval, other, base.efficiency_interval)
     change = change_between(
         [records[one] for one in base.record_ids], [records[one] for one in row.record_ids]
     )
@@ -93,7 +93,7 @@ def _gain(row: PowerRow, base: PowerRow, records: Mapping[str, Record]) -> Power
     )
 
 
-def _ratio_interval(a: float, of_a: Span | None, b: float, of_b: Span | None) -> Span | None:
+def ratio_interval_of(a: float, of_a: Span | None, b: float, of_b: Span | None) -> Span | None:
     """The 95 % interval of a / b from those of both; None where one is not known or reaches 0.
 
     Source: variance estimates recovery (MOVER), G. Y. Zou and A. Donner, "Construction of confidence limits

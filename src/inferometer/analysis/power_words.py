@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from inferometer.analysis.cautions import listed, named
-from inferometer.analysis.findings import place_of, settings_text, subject
+from inferometer.analysis.findings import crew_text, settings_text, subject
+from inferometer.analysis.grouping import of_one_rank, place_of
 from inferometer.analysis.marks import is_marked, share_text, with_mark
 from inferometer.analysis.power import PowerRow, why_no_ratio
 from inferometer.analysis.power_gains import PowerGain
@@ -62,24 +63,28 @@ def power_cautions(summary: Summary) -> tuple[str, ...]:
     return tuple(sentence for sentences in made for sentence in sentences)
 
 
-def _of_place(summary: Summary, rows: Sequence[PowerRow]) -> Iterable[Finding]:
+def _of_place(summary: Summary, every: Sequence[PowerRow]) -> Iterable[Finding]:
+    # What ranks give together is told beside what the devices give alone: see `scaling_words`.
+    told = of_one_rank(row.setup for row in every)
+    rows = [row for row in every if row.setup in told]
     known = [row for row in rows if row.efficiency is not None]
     if known:
         yield _best(summary, max(known, key=lambda row: row.efficiency or 0.0), rows)
     largest: dict[tuple[object, ...], PowerGain] = {}
     for gain in summary.power_gains:
-        kind = (gain.setup.precision, gain.setup.variant)
+        kind = (gain.setup.precision, gain.setup.variant, gain.setup.place)
         # At the largest batch: one chosen by its ratio would be flattered.
         if (
             gain.first
+            and gain.setup in told
             and place_of(gain.setup) == place_of(rows[0].setup)
             and (kind not in largest or (gain.setup.batch or 0) > (largest[kind].setup.batch or 0))
         ):
             largest[kind] = gain
     yield from (_gain(summary, gain) for gain in largest.values())
-    capped = [row for row in rows if row.capped is not None and row.capped >= HELD_SHARE]
+    capped = [row for row in every if row.capped is not None and row.capped >= HELD_SHARE]
     if capped:
-        yield _capped(summary, capped, len(rows))
+        yield _capped(summary, capped, len(every))
 
 
 def _best(summary: Summary, row: PowerRow, rows: Sequence[PowerRow]) -> Finding:
@@ -171,10 +176,11 @@ def _capped(summary: Summary, rows: Sequence[PowerRow], of: int) -> Finding:
             " down."
         )
     else:
-        where = f"{most.setup.precision.upper()} at batch {most.setup.batch}{settings_text(most.setup)}"
+        where = f"{most.setup.precision.upper()} at batch {most.setup.batch}{crew_text(most.setup)}"
+        where += settings_text(most.setup)
         text = (
-            f"{subject(summary, most.setup)} ran at its {limit} in {len(rows)} of {plural(of, 'setup')},"
-            f" for up to {share} of the load ({where}): its clocks were held down."
+            f"{subject(summary, most.setup, crew=False)} ran at its {limit} in {len(rows)} of"
+            f" {plural(of, 'setup')}, for up to {share} of the load ({where}): its clocks were held down."
         )
     ids = tuple(name for row in rows for name in row.record_ids)
     return Finding("power", "at its limit", text, ids)

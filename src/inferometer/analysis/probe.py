@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inferometer.analysis.rows import MachineChange
@@ -38,12 +38,19 @@ class _Reading:
     rates: Mapping[str, float]
 
 
-def change_between(a: Iterable[Record], b: Iterable[Record]) -> MachineChange | None:
+def change_between(
+    a: Iterable[Record], b: Iterable[Record], probes: Collection[str] = PROBE_LIMITS
+) -> MachineChange | None:
     """The median over the readings around one side's trials against that around the other's.
 
     None when a side has no reading: nothing is known then.
+
+    Args:
+        a: The one side's.
+        b: The other's.
+        probes: What is compared, of `PROBE_LIMITS`.
     """
-    return _compare([_readings(a), _readings(b)])
+    return _compare([_readings(a), _readings(b)], probes)
 
 
 def change_over_rounds(records: Iterable[Record]) -> MachineChange | None:
@@ -63,7 +70,9 @@ def limits_text() -> str:
     return " or ".join(f"{percent(limit, 0)} ({name})" for name, limit in PROBE_LIMITS.items())
 
 
-def _compare(groups: Sequence[Sequence[_Reading]]) -> MachineChange | None:
+def _compare(
+    groups: Sequence[Sequence[_Reading]], probes: Collection[str] = PROBE_LIMITS
+) -> MachineChange | None:
     """The probe that moved most in proportion to its limit."""
     known = [group for group in groups if group]
     if len(known) < 2:
@@ -74,6 +83,8 @@ def _compare(groups: Sequence[Sequence[_Reading]]) -> MachineChange | None:
         return MachineChange(None, None, None, None, None, len(readings), unlike)
     changes = []
     for name, limit in PROBE_LIMITS.items():
+        if name not in probes:
+            continue
         rates = [[one.rates[name] for one in group if name in one.rates] for group in known]
         medians = [statistics.median(values) for values in rates if values]
         if len(medians) > 1:

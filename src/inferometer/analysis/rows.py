@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from inferometer.analysis.setup import Setup
 from inferometer.records import Precision, Status
 
 if TYPE_CHECKING:
+    from inferometer.analysis.feeding import FeedingRow
     from inferometer.analysis.loadgen import LoadGenRow
     from inferometer.analysis.power import PowerRow
     from inferometer.analysis.power_gains import PowerGain
+    from inferometer.analysis.scaling_rows import ScalingRow
 
 __all__ = [
     "AccuracyRow",
@@ -46,29 +49,6 @@ SpeedVerdict = Literal[
     "one repeat: no verdict",
     "inconclusive: machine changed",
 ]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What the trials of one row have in common.
-
-    Attributes:
-        model: As the records name it.
-        engine: Engine name.
-        device: Where it ran.
-        precision: The one asked for.
-        batch: Images per call; None for trials that have none.
-        machine: Index into ``Summary.machines``.
-        variant: Further settings, (name, value), where the store holds several for one setup.
-    """
-
-    model: str
-    engine: str
-    device: str
-    precision: Precision
-    batch: int | None
-    machine: int = 0
-    variant: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -359,7 +339,7 @@ class Finding:
     ``marked`` is True where less ran at the precision asked for than the mark's limit.
     """
 
-    about: Literal["speed", "latency", "accuracy", "memory", "power"]
+    about: Literal["speed", "scaling", "feeding", "latency", "accuracy", "memory", "power"]
     figure: str | None
     sentence: str
     record_ids: tuple[str, ...]
@@ -396,3 +376,5 @@ class Summary:
     loadgen: tuple[LoadGenRow, ...] = ()
     power: tuple[PowerRow, ...] = ()
     power_gains: tuple[PowerGain, ...] = ()
+    scaling: tuple[ScalingRow, ...] = ()
+    feeding: tuple[FeedingRow, ...] = ()

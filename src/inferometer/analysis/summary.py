@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from inferometer.analysis.cautions import cautions
 from inferometer.analysis.correctness import Top5, accuracy_row, differences
+from inferometer.analysis.feeding import feeding_findings, feeding_rows
 from inferometer.analysis.findings import findings
 from inferometer.analysis.grouping import in_order, setups
 from inferometer.analysis.loadgen import loadgen_rows
@@ -18,7 +19,17 @@ from inferometer.analysis.power_gains import power_gains
 from inferometer.analysis.power_words import power_cautions, power_findings
 from inferometer.analysis.probe import change_over_rounds
 from inferometer.analysis.ratios import speed_ups
-from inferometer.analysis.rows import CalibrationRow, MachineChange, ModelRow, NotMeasured, Setup, Summary
+from inferometer.analysis.rows import (
+    CalibrationRow,
+    Finding,
+    MachineChange,
+    ModelRow,
+    NotMeasured,
+    Summary,
+)
+from inferometer.analysis.scaling import scaling_rows
+from inferometer.analysis.scaling_words import scaling_cautions, scaling_findings
+from inferometer.analysis.setup import Setup
 from inferometer.analysis.speed import latency_row, throughput_row
 from inferometer.analysis.wording import model_names
 from inferometer.records import Kind, Record
@@ -75,12 +86,23 @@ def summarise(records: Sequence[Record], top5: Top5, *, all_pairs: bool = False)
         loadgen=loadgen_rows(records, machine_index, models, shares),
         power=power,
         power_gains=power_gains(power, by_id),
+        scaling=scaling_rows(throughput, by_id, power),
+        feeding=feeding_rows(throughput, by_id),
     )
-    return replace(
-        summary,
-        findings=(*findings(summary), *power_findings(summary)),
-        cautions=(*cautions(summary, records), *power_cautions(summary)),
+    return replace(summary, findings=_findings(summary), cautions=_cautions(summary, records))
+
+
+def _findings(summary: Summary) -> tuple[Finding, ...]:
+    return (
+        *findings(summary),
+        *scaling_findings(summary),
+        *feeding_findings(summary),
+        *power_findings(summary),
     )
+
+
+def _cautions(summary: Summary, records: Sequence[Record]) -> tuple[str, ...]:
+    return (*cautions(summary, records), *scaling_cautions(summary, records), *power_cautions(summary))
 
 
 def _least(shares: Mapping[str, float | None], records: Sequence[Record]) -> float | None:

@@ -24,6 +24,7 @@ __all__ = [
     "rate",
     "ratio",
     "ratio_range",
+    "setting",
     "significant",
 ]
 
@@ -117,6 +118,13 @@ def plural(number: int, noun: str, nouns: str | None = None) -> str:
 def joined(words: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def setting(name: str, value: str) -> str:
+    """One setting that tells rows apart: ``copies excluded``, ``images as input``."""
+    if name == "input":
+        return {"images": "images as input", "synthetic": "synthetic input"}.get(value, f"input {value}")
+    return f"{name} {value}"
 
 
 def compared(model: str, precision: str, base: str, base_precision: str) -> str:

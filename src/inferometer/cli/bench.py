@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from inferometer.cli.console import note, print_findings, print_json, print_tables
+from inferometer.cli.console import (
+    note,
+    print_findings,
+    print_json,
+    print_sentences,
+    print_tables,
+    study_progress,
+)
 from inferometer.cli.options import (
     PREPROCESS_HELP,
     DecodeOption,
@@ -20,6 +27,7 @@ from inferometer.cli.options import (
     LabelsOption,
     OutputOption,
     batches_of,
+    bytes_of,
     exit_code_of,
     inputs_of,
     options_of,
@@ -37,6 +45,7 @@ from inferometer.config import (
 from inferometer.errors import ConfigError
 from inferometer.records import Record
 from inferometer.report.tables import result_tables
+from inferometer.study.max_batch import MaxBatch, find_max_batches
 
 NAME = "bench"
 _NOT_KEPT = "records and raw time stamps were not kept: give --out DIR"
@@ -81,6 +90,16 @@ def command(
             "--meter", help="Measure power too: nvml, rapl; several with commas. See docs/power.md."
         ),
     ] = None,
+    max_batch: Annotated[
+        bool,
+        typer.Option(
+            "--find-max-batch", help="Search for the largest batch that runs, from the largest of --batch on."
+        ),
+    ] = False,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", help="Private memory that a trial may take on the host: 512MB, 8GB."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -112,6 +131,7 @@ def command(
             "repeats": repeats,
             "measure": {"max_s": seconds, "warmup_max_s": seconds},
             "power": _power(meter, seconds),
+            "limits": {"memory_bytes": bytes_of(memory, "--memory") if memory else None},
             "calibration": CalibrationSection.model_validate(images) if data else None,
             "accuracy": AccuracySection.model_validate(images) if data else None,
         },
@@ -119,8 +139,12 @@ def command(
     )
     with tempfile.TemporaryDirectory(prefix="inferometer-bench-") as scratch:
         folder = out or Path(scratch)
-        records = run_with_progress(study, folder).records
-        _show(records, folder, out, as_json)
+        records, found = run_with_progress(study, folder).records, None
+        if max_batch:
+            with study_progress(quiet=True) as watcher:
+                found, tried = find_max_batches(study, folder, watcher, records)
+            records += tried
+        _show(records, found, folder, out, as_json)
     return exit_code_of(records)
 
 
@@ -136,20 +160,48 @@ def _power(meters: str | None, seconds: float) -> dict[str, object] | None:
     }
 
 
-def _show(records: tuple[Record, ...], folder: Path, out: Path | None, as_json: bool) -> None:
+def _show(
+    records: tuple[Record, ...],
+    found: tuple[MaxBatch, ...] | None,
+    folder: Path,
+    out: Path | None,
+    as_json: bool,
+) -> None:
     """Print what was found; ``out`` is the folder that stays, ``folder`` the one that is there now."""
     if as_json:
         shown = records if out else [_without_sidecars(record) for record in records]
-        print_json({"records": [record.model_dump(mode="json", by_alias=True) for record in shown]})
+        document = {"records": [record.model_dump(mode="json", by_alias=True) for record in shown]}
+        print_json(document if found is None else document | {"max_batch": [_fields(one) for one in found]})
         return
     summary = summary_of(folder)
     print_tables(result_tables(summary))
     print_findings(summary)
+    print_sentences("The largest batch", [_sentence(one) for one in found or ()])
     if out:
         note(f"records: {out / 'records.jsonl'}")
         note(f"a page of them: inferometer report {out} --html report.html")
     else:
         note(_NOT_KEPT)
+
+
+def _fields(found: MaxBatch) -> dict[str, object]:
+    trial, beyond = found.beyond and found.beyond.trial, found.beyond
+    return {
+        "precision": found.precision,
+        "batch": found.batch,
+        "beyond": beyond
+        and {"batch": trial and trial.batch, "status": beyond.status, "reason": beyond.reason},
+    }
+
+
+def _sentence(found: MaxBatch) -> str:
+    largest = f"{found.precision}: batch {found.batch} runs"
+    if found.beyond is None:
+        return f"{largest}; no larger one is tried."
+    why = f"({found.beyond.status}: {found.beyond.reason})"
+    if found.batch is None:
+        return f"{found.precision}: none runs, not even batch {found.beyond.trial.batch} {why}."
+    return f"{largest}, {found.beyond.trial.batch} does not {why}."
 
 
 def _without_sidecars(record: Record) -> Record:

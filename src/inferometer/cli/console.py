@@ -180,7 +180,7 @@ class StudyProgress:
     def __init__(self, progress: Progress, quiet: bool) -> None:
         """Draw on ``progress``; ``quiet`` keeps the lines of single trials away."""
         self._progress, self._quiet = progress, quiet
-        self._study = progress.add_task("study", total=None)
+        self._study = progress.add_task(_study_label(None), total=None)
         self._trial = progress.add_task("", total=None, visible=False)
 
     def planned(self, total: int, done: int) -> None:
@@ -207,6 +207,10 @@ class StudyProgress:
         self._progress.update(self._trial, visible=False)
         if status != "ok" and not self._quiet:
             self._progress.console.print(_text(f"{_label(spec)}: {status}: {reason}"))
+
+    def left(self, seconds: float | None) -> None:
+        """Say how long the study will still take; a dash while nothing tells."""
+        self._progress.update(self._study, description=_study_label(seconds))
 
 
 @contextmanager
@@ -241,6 +245,16 @@ def _bars() -> Progress:
         TimeElapsedColumn(),
     )
     return Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal)
+
+
+def _study_label(left_s: float | None) -> str:
+    """What the study's bar says: an estimate, in units that promise no more than it holds."""
+    if left_s is None:
+        return "study, \N{EN DASH} left"
+    minutes = round(left_s / 60)
+    if minutes == 0:
+        return "study, < 1 min left"
+    return f"study, {minutes} min left" if minutes < 100 else f"study, {left_s / 3600:.1f} h left"
 
 
 def _label(spec: TrialSpec) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import logging
@@ -28,6 +29,7 @@ from inferometer.cli import (
     published,
     report,
     run,
+    slurm,
 )
 from inferometer.cli.console import Interrupted
 from inferometer.errors import ConfigError, InferometerError, StoreError
@@ -48,7 +50,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, run, bench, calibrate, accuracy, doctor, report, explain):
+for verb in (demo, run, slurm, bench, calibrate, accuracy, doctor, report, explain):
     app.command(name=verb.NAME)(verb.command)
 app.add_typer(models.app, name="models")
 app.add_typer(meters.app, name="meters")
@@ -121,10 +123,19 @@ def _run(command: Any, arguments: list[str] | None) -> int:
 
 def _say(text: str, code: int) -> int:
     line = one_line(" ".join(text.split()))
-    sys.stderr.write(f"inferometer: {line}\n")
+    with contextlib.suppress(OSError):  # standard error may lie on the disk that is full
+        sys.stderr.write(f"inferometer: {line}\n")
     return code
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends a study as Ctrl-C does: cleanly, to be resumed."""
+    """SIGTERM ends a study as Ctrl-C does: cleanly, to be resumed.
+
+    The first one does: batch systems send it to the script, which passes it on, and to this process as well.
+    """
+    signal.signal(signal.SIGTERM, _again)
     raise KeyboardInterrupt
+
+
+def _again(number: int, frame: FrameType | None) -> None:
+    """It is ending already."""

@@ -10,7 +10,7 @@ import typer
 from inferometer.cli.console import Interrupted, note, print_findings, print_json, print_tables
 from inferometer.cli.options import JsonOption, exit_code_of
 from inferometer.cli.outcome import run_with_progress, summary_of
-from inferometer.config import Study, duration_s, load_study
+from inferometer.config import LaunchSection, Study, duration_s, load_study, parse
 from inferometer.errors import ConfigError, nearest
 from inferometer.records import FINAL_STATUSES, Status
 from inferometer.report.html import write_html
@@ -33,6 +33,14 @@ def command(
         str | None,
         typer.Option("--retry", help="Run trials again that ended so: failed,timeout; or no-power."),
     ] = None,
+    launch: Annotated[
+        str | None,
+        typer.Option(
+            "--launch",
+            metavar="TEMPLATE",
+            help="In place of the study's launch.template: 'mpiexec -n {ranks} {command}'.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Run a study, or go on with it.
@@ -40,6 +48,9 @@ def command(
     Trials that have a record are not run again.
     """
     study = load_study(study_file)
+    if launch is not None:
+        section = {**study.launch.model_dump(), "template": launch}
+        study = study.model_copy(update={"launch": parse(LaunchSection, section, "--launch")})
     budget_s = duration_s(budget) if budget else None
     outcome = run_to_report(study, out, budget_s=budget_s, retry=_statuses(retry), as_json=as_json)
     if outcome.remaining:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from inferometer.analysis.marks import MARK_NOTE, is_marked, ran_text, with_mark
 from inferometer.analysis.rows import Setup, Summary
-from inferometer.analysis.wording import count
+from inferometer.analysis.wording import count, plural, setting
 from inferometer.records import Precision
 
 __all__ = [
@@ -104,6 +104,15 @@ class Place:
             )
         if any(one.variant for one in setups):
             self._columns.append((Column("Settings", prose=True), _variant))
+        several = any(one.ranks > 1 for one in setups)
+        self._of_first = several and len({one.machine for one in setups}) > 1
+        if len({one.ranks for one in setups}) > 1:
+            self._columns.append((Column("Ranks", None, "right", header=True), _field("ranks")))
+        elif several:
+            self._same.append(plural(setups[0].ranks, "rank"))
+        self._places = any(one.place is not None for one in setups)
+        if self._places:
+            self._columns.append((Column("Place", None, "right"), lambda one: optional(one.place, str)))
         if precision:
             self._columns.append(
                 (Column("Precision", header=True), lambda one: Cell(one.precision.upper(), one.precision))
@@ -126,8 +135,13 @@ class Place:
         )
 
     def note(self, text: str) -> str:
-        """The note, led by what all rows have in common."""
-        return f"All on {', '.join(self._same)}. {text}" if self._same else text
+        """The note, led by what all rows have in common and followed by what the columns mean."""
+        led = f"All on {', '.join(self._same)}. {text}" if self._same else text
+        if self._places:
+            led += " Place: which device worked alone, as the rank that it has in trials of several."
+        if self._of_first:
+            led += " The machine of several ranks is that of the first."
+        return led
 
 
 def marked_cell(cell: Cell, share: float | None, precision: Precision) -> Cell:
@@ -145,14 +159,14 @@ def mark_note(*shares: float | None) -> str:
 
 def _field(name: str) -> Callable[[Setup], Cell]:
     def cell(setup: Setup) -> Cell:
-        value = str(getattr(setup, name))
-        return Cell(value, value)
+        value = getattr(setup, name)
+        return Cell(str(value), value)
 
     return cell
 
 
 def _variant(setup: Setup) -> Cell:
-    text = ", ".join(f"{name.removeprefix('options.')} {value}" for name, value in setup.variant)
+    text = ", ".join(setting(name.removeprefix("options."), value) for name, value in setup.variant)
     return Cell(text or NONE, text or None)
 
 

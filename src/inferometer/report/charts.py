@@ -31,11 +31,18 @@ from inferometer.report.drawing import (
     top_of,
     values_of,
 )
-from inferometer.report.encodings import Data, Encodings, Panels, Rows
+from inferometer.report.encodings import Data, Encodings, Panels, Rows, drawn
 from inferometer.report.power_charts import power_charts
+from inferometer.report.scaling_charts import scaling_charts
 from inferometer.report.theme import LIGHT
 
-__all__ = ["Chart", "charts"]
+__all__ = ["DRAWN", "Chart", "charts"]
+
+DRAWN = frozenset(
+    {"throughput", "speedup", "scaling", "scaling-power", "latency", "accuracy", "difference",
+     "power", "power-relative", "power-watts"}
+)  # fmt: skip
+"""Tables that have a chart wherever they hold something to draw."""
 
 _ROW_HEIGHT = 30
 _LABEL_PIXELS = 200
@@ -47,6 +54,7 @@ def charts(summary: Summary) -> tuple[Chart, ...]:
     made = (
         _throughput(summary),
         _speed_ups(summary),
+        *scaling_charts(summary),
         _latency(summary),
         _accuracy(summary),
         _differences(summary),
@@ -56,8 +64,10 @@ def charts(summary: Summary) -> tuple[Chart, ...]:
 
 
 def _throughput(summary: Summary) -> Chart | None:
-    place = Panels(summary, [row.setup for row in summary.throughput])
-    rows = [one for row in summary.throughput for one in _throughput_rows(place.row(row.setup), row)]
+    shown, beside = drawn([row.setup for row in summary.throughput])
+    place = Panels(summary, tuple(shown))
+    told = [row for row in summary.throughput if row.setup in shown]
+    rows = [one for row in told for one in _throughput_rows(place.row(row.setup), row)]
     with_rate = {row["panel"] for row in rows if "value" in row}
     rows = [row for row in rows if row["panel"] in with_rate]
     encoded = Encodings(rows)
@@ -86,6 +96,7 @@ def _throughput(summary: Summary) -> Chart | None:
         caption += CUT
     if any("absent" in row for row in rows):
         caption += " A cross marks a batch that gave no number; the table says why."
+    caption += beside
     return chart_of(
         summary, "throughput", "Throughput by batch and precision", caption, rows, draw, PANEL_HEIGHT
     )
@@ -103,8 +114,9 @@ def _throughput_rows(base: dict[str, Any], row: ThroughputRow) -> Rows:
 
 
 def _speed_ups(summary: Summary) -> Chart | None:
-    place = Panels(summary, [one.setup for one in summary.speed_ups])
-    rows = [place.row(one.setup) | _speed_up_row(one) for one in summary.speed_ups]
+    shown, beside = drawn([one.setup for one in summary.speed_ups])
+    place = Panels(summary, tuple(shown))
+    rows = [place.row(one.setup) | _speed_up_row(one) for one in summary.speed_ups if one.setup in shown]
     encoded = Encodings(rows)
     x = alt.X("batch:O", title="batch, images", axis=alt.Axis(labelAngle=0))
     values = [row["value"] for row in rows]
@@ -133,6 +145,7 @@ def _speed_ups(summary: Summary) -> Chart | None:
         caption += CUT
     if any(row["open"] for row in rows):
         caption += " Hollow marks have no verdict; the table says why."
+    caption += beside
     return chart_of(summary, "speedup", "Speed-up over FP32", caption, rows, draw, PANEL_HEIGHT)
 
 
@@ -153,9 +166,11 @@ def _speed_up_row(one: SpeedUp) -> dict[str, Any]:
 
 
 def _latency(summary: Summary) -> Chart | None:
-    place = Panels(summary, [row.setup for row in summary.latency])
+    shown, beside = drawn([row.setup for row in summary.latency])
+    place = Panels(summary, tuple(shown))
     several = len({row.setup.batch for row in summary.latency}) > 1
-    rows = [place.row(row.setup) | one for row in summary.latency for one in _latency_rows(row, several)]
+    told = [row for row in summary.latency if row.setup in shown]
+    rows = [place.row(row.setup) | one for row in told for one in _latency_rows(row, several)]
     encoded = Encodings(rows, legend=False)
     names = ["p50", "p90", "p99"]
     marks = tooltip_of("quantile")
@@ -179,6 +194,7 @@ def _latency(summary: Summary) -> Chart | None:
         ]
 
     caption = "Milliseconds from submitting one request to its completion, one at a time; less is better."
+    caption += beside
     return chart_of(summary, "latency", "Latency", caption, rows, draw, alt.Step(_ROW_HEIGHT))
 
 

@@ -7,11 +7,16 @@ from typing import Any
 
 import altair as alt
 
-from inferometer.analysis.grouping import PRECISION_ORDER
+from inferometer.analysis.findings import crew_text
+from inferometer.analysis.grouping import PRECISION_ORDER, first_places
 from inferometer.analysis.rows import Setup, Summary
+from inferometer.analysis.wording import plural, setting
 from inferometer.report.theme import PRECISION_COLOURS, SHAPES
 
-__all__ = ["Data", "Encodings", "Panels", "Rows"]
+__all__ = ["FIRST_PLACES", "Data", "Encodings", "Panels", "Rows", "drawn"]
+
+FIRST_PLACES = " Of several devices measured alone the first is drawn; the table has all."
+"""Explains what `drawn` leaves out."""
 
 Rows = list[dict[str, Any]]
 
@@ -33,14 +38,21 @@ class Data:
         return alt.NamedData(name=name)
 
 
+def drawn(setups: Sequence[Setup]) -> tuple[frozenset[Setup], str]:
+    """The setups that charts show, and what a caption then says of the others."""
+    shown = first_places(setups)
+    return shown, FIRST_PLACES if len(shown) < len(set(setups)) else ""
+
+
 class Panels:
-    """Which panel a setup belongs to: its model, and engine, device or settings where these differ."""
+    """Which panel a setup belongs to: its model, and engine, device, ranks or settings where these differ."""
 
     def __init__(self, summary: Summary, setups: Sequence[Setup]) -> None:
         """Take the setups of all rows of a chart."""
         self._names = summary.names
         fields = ("engine", "device", "machine")
         self._differ = [name for name in fields if len({getattr(one, name) for one in setups}) > 1]
+        self._crews = len({(one.ranks, one.place) for one in setups}) > 1
 
     def row(self, setup: Setup) -> dict[str, Any]:
         """What every row of this setup holds: panel, precision, batch."""
@@ -48,7 +60,9 @@ class Panels:
         for name in self._differ:
             value = getattr(setup, name)
             parts.append(f"machine {value + 1}" if name == "machine" else str(value))
-        parts += [f"{name.removeprefix('options.')} {value}" for name, value in setup.variant]
+        parts += [setting(name.removeprefix("options."), value) for name, value in setup.variant]
+        if self._crews:
+            parts.append(crew_text(setup).removeprefix(" with ") or plural(setup.ranks, "rank"))
         return {"panel": ", ".join(parts), "precision": setup.precision.upper(), "batch": setup.batch}
 
 

@@ -14,6 +14,7 @@ from inferometer.analysis.marks import asked_shares, is_marked
 from inferometer.records import (
     Accuracy,
     CalibrationInfo,
+    Feeding,
     Latency,
     LoadGenLatency,
     LoadGenResult,
@@ -36,7 +37,7 @@ _POWER_PAIRS = (
     "performance_states",
 )  # fmt: skip
 _POWER_FIGURES = ("load", "idle_before", "idle_after", "idle_loaded")
-_POWER_LISTS = ("parts", "beside", "conditions", "facts", "missing")
+_POWER_LISTS = ("parts", "by_part", "beside", "conditions", "facts", "missing")
 
 
 def csv_text(records: Sequence[Record]) -> str:
@@ -68,6 +69,8 @@ def _flat(record: Record, asked: float | None = None) -> Iterator[tuple[str, Any
     yield "throughput_ci95_lo", low
     yield "throughput_ci95_hi", high
     yield from _fields(Latency, record.latency_s, "latency_s_")
+    yield from _ranks(record)
+    yield from _fields(Feeding, record.feeding, "feeding_")
     yield from _fields(Memory, record.memory, "memory_")
     yield from _fields(LoadWindow, record.load_window, "load_window_", leave=("idle_loaded",))
     yield from _power(record)
@@ -106,6 +109,17 @@ def _fields(kind: type[Any], value: Any, prefix: str, leave: Sequence[str] = ())
     for name in kind.model_fields:
         if name not in leave:
             yield f"{prefix}{name}", None if value is None else getattr(value, name)
+
+
+def _ranks(record: Record) -> Iterator[tuple[str, Any]]:
+    """The ranks as one JSON text, and what is most asked of them in columns of its own."""
+    content = [one.model_dump(mode="json") for one in record.ranks]
+    rates = [one.images_per_s for one in record.ranks if one.images_per_s is not None]
+    skews = [one.skew_s for one in record.ranks if one.skew_s is not None]
+    yield "hosts", " ".join(dict.fromkeys(one.host for one in record.ranks)) or None
+    yield "slowest_rank_images_per_s", min(rates, default=None)
+    yield "largest_skew_s", max(skews, default=None)
+    yield "rank_results", _compact(content or None)
 
 
 def _power(record: Record) -> Iterator[tuple[str, Any]]:

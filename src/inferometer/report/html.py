@@ -20,7 +20,7 @@ from inferometer.analysis.rows import Finding, Summary
 from inferometer.analysis.wording import plural
 from inferometer.records import Record
 from inferometer.report.characters import page_bytes
-from inferometer.report.charts import Chart, charts
+from inferometer.report.charts import DRAWN, Chart, charts
 from inferometer.report.document import asset, json_block, prose, sheet, vega, whole
 from inferometer.report.flat import csv_text
 from inferometer.report.power_trace import CAPTION, Traces, trace_chart
@@ -30,7 +30,7 @@ from inferometer.store import write_atomically
 
 __all__ = ["page", "write_html"]
 
-_UNITS = {"speed": "images/s", "accuracy": "points", "power": "images/s/W"}
+_UNITS = {"speed": "images/s", "scaling": "images/s", "accuracy": "points", "power": "images/s/W"}
 
 
 def write_html(summary: Summary, records: Sequence[Record], path: Path, traces: Traces | None = None) -> None:
@@ -144,7 +144,8 @@ def _section(section: Chart | Table) -> Iterator[str]:
     name = escape(section.id)
     yield f"<section id='{name}' aria-labelledby='{name}-title' class='wide'>"
     yield f"<h2 id='{name}-title'>{escape(section.title)}</h2>"
-    yield "<p class='lead'>There is nothing to draw here; the table holds what was measured.</p>"
+    if section.id in DRAWN:
+        yield "<p class='lead'>There is nothing to draw here; the table holds what was measured.</p>"
     yield sheet(section, titled=False)
     yield "</section>"
 

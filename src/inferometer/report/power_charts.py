@@ -29,7 +29,7 @@ from inferometer.report.drawing import (
     top_of,
     values_of,
 )
-from inferometer.report.encodings import Data, Encodings, Panels, Rows
+from inferometer.report.encodings import Data, Encodings, Panels, Rows, drawn
 from inferometer.report.theme import LIGHT
 
 __all__ = ["power_charts"]
@@ -44,8 +44,13 @@ class _Places:
     """Panels of setups, with the boundary in their name where there are several."""
 
     def __init__(self, summary: Summary, found: Sequence[tuple[Setup, str | None]]) -> None:
-        self._panels = Panels(summary, [setup for setup, _ in found])
+        self._shown, self.caption = drawn([setup for setup, _ in found])
+        self._panels = Panels(summary, tuple(self._shown))
         self._several = len({boundary for _, boundary in found}) > 1
+
+    def __contains__(self, setup: object) -> bool:
+        """Whether it is drawn."""
+        return setup in self._shown
 
     def row(self, setup: Setup, boundary: str | None) -> dict[str, Any]:
         row = self._panels.row(setup)
@@ -55,7 +60,7 @@ class _Places:
 def _per_watt(summary: Summary) -> Chart | None:
     known = [row for row in summary.power if row.boundary is not None]
     place = _Places(summary, [(row.setup, row.boundary) for row in known])
-    rows = [place.row(row.setup, row.boundary) | _per_watt_row(row) for row in known]
+    rows = [place.row(row.setup, row.boundary) | _per_watt_row(row) for row in known if row.setup in place]
     with_value = {row["panel"] for row in rows if "value" in row}
     rows = [row for row in rows if row["panel"] in with_value]
     encoded = Encodings(rows)
@@ -77,6 +82,7 @@ def _per_watt(summary: Summary) -> Chart | None:
         caption += CUT
     if any("absent" in row for row in rows):
         caption += " A cross marks a batch without a ratio; the table says why."
+    caption += place.caption
     title = "Images/s/W by batch and precision"
     return chart_of(summary, "power", title, caption, rows, draw, PANEL_HEIGHT)
 
@@ -95,7 +101,8 @@ def _per_watt_row(row: PowerRow) -> dict[str, Any]:
 
 def _relative(summary: Summary) -> Chart | None:
     place = _Places(summary, [(one.setup, one.boundary) for one in summary.power_gains])
-    rows = [place.row(one.setup, one.boundary) | _relative_row(one) for one in summary.power_gains]
+    told = [one for one in summary.power_gains if one.setup in place]
+    rows = [place.row(one.setup, one.boundary) | _relative_row(one) for one in told]
     encoded = Encodings(rows)
     values = [1.0, *(row["value"] for row in rows)]
     top = top_of(values, rows)
@@ -118,6 +125,7 @@ def _relative(summary: Summary) -> Chart | None:
     )
     if is_cut(rows, values):
         caption += " The axis cuts the longest intervals."
+    caption += place.caption
     return chart_of(summary, "power-relative", "Per watt over FP32", caption, rows, draw, PANEL_HEIGHT)
 
 
@@ -133,7 +141,7 @@ def _relative_row(one: PowerGain) -> dict[str, Any]:
 def _watts(summary: Summary) -> Chart | None:
     known = [row for row in summary.power if row.load_w is not None]
     place = _Places(summary, [(row.setup, row.boundary) for row in known])
-    rows = [place.row(row.setup, row.boundary) | _watts_row(row) for row in known]
+    rows = [place.row(row.setup, row.boundary) | _watts_row(row) for row in known if row.setup in place]
     encoded = Encodings(rows)
     tooltip = tooltip_of("batch")
 
@@ -167,6 +175,7 @@ def _watts(summary: Summary) -> Chart | None:
         caption += " Ticks are idle with the model loaded."
     if any("idle" not in row for row in rows):
         caption += " Pale bars are load alone: their idle is not known."
+    caption += place.caption
     title = "Watts under load, idle and net"
     return chart_of(summary, "power-watts", title, caption, rows, draw, PANEL_HEIGHT)
 

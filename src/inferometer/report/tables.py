@@ -48,6 +48,7 @@ from inferometer.report.context_tables import calibrations, machines, models, no
 from inferometer.report.flat import csv_text
 from inferometer.report.loadgen_tables import loadgen_tables
 from inferometer.report.power_tables import power_tables
+from inferometer.report.scaling_tables import feeding_table, scaling_tables
 
 __all__ = ["Cell", "Column", "Table", "csv_text", "result_tables", "table_of", "tables"]
 
@@ -95,6 +96,8 @@ def result_tables(summary: Summary) -> tuple[Table, ...]:
     made = (
         _throughput(summary),
         _speed_ups(summary),
+        *scaling_tables(summary),
+        feeding_table(summary),
         _latency(summary),
         _accuracy(summary),
         _differences(summary),

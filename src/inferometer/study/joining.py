@@ -11,7 +11,7 @@ import numpy as np
 
 from inferometer.environment.differences import differences
 from inferometer.environment.load import CpuClock, load_between
-from inferometer.errors import InferometerError
+from inferometer.errors import InferometerError, StoreError
 from inferometer.joint import joint, joint_load_window, shifted
 from inferometer.measure import Measurement, latency_of
 from inferometer.ranks import RankLost
@@ -32,7 +32,11 @@ _WORST: tuple[Status, ...] = ("out_of_memory", "unsupported", "failed", "timeout
 
 
 def joined(spec: TrialSpec, ranks: Sequence[Outcome]) -> Outcome:
-    """Put the outcomes of all ranks together, in the order of the ranks."""
+    """Put the outcomes of all ranks together, in the order of the ranks.
+
+    Raises:
+        StoreError: What the ranks wrote cannot be read, or what it makes together cannot be written.
+    """
     broken = _broken(ranks)
     if broken is not None:
         return broken
@@ -40,6 +44,8 @@ def joined(spec: TrialSpec, ranks: Sequence[Outcome]) -> Outcome:
     told = [one.ranks[0] for one in ranks]
     try:
         made, results = _figures(spec, ranks, told)
+    except StoreError:  # no trial can end well then
+        raise
     except InferometerError as error:
         return Outcome(status="failed", reason=str(error), error=type(error).__name__)
     except ValueError as error:

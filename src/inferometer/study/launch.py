@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Protocol
 import psutil
 
 from inferometer.environment.cgroup import oom_kills
+from inferometer.environment.process import process_start
 from inferometer.errors import EngineError, StoreError
 from inferometer.ranks import launch_command, launch_environment
 from inferometer.records import Outcome, Status
@@ -41,9 +43,15 @@ __all__ = [
 PROCESS = "process.json"
 """A note of `note_process` in a folder below ``work``."""
 
+# Half-written files of processes that were killed: of what a study writes into its folder.
+_DRAFTS = ("models/.*", "sidecars/.*", ".study.json.*", ".report.html.*")
+
 _POLL_S = 0.05
 _CHECK_S = 60.0
 _ENDS_S = 3.0
+_SIGNAL_S = 2.0  # within which a batch system that ends a job has told all of its processes
+_ROOM_BYTES = 1 << 20
+_SLURMS = ("srun:", "slurmstepd:")
 
 
 class Watcher(Protocol):
@@ -63,6 +71,9 @@ class Watcher(Protocol):
 
     def finished(self, spec: TrialSpec, status: Status, reason: str | None) -> None:
         """A trial has its record."""
+
+    def left(self, seconds: float | None) -> None:
+        """How long the trials left will take, by those that have ended; None: nothing tells."""
 
 
 @dataclass(frozen=True)
@@ -101,17 +112,22 @@ def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Generator[Finished,
             start_new_session=True,
             env=launch_environment() if first.launched else None,
         )
+        left = len(specs)
         try:
             note_process(folder / "worker.json", worker.pid)
             for spec in specs:
                 watcher.started(spec)
                 finished = _watch(worker, spec, Path(stderr.name), watcher)
+                left -= 1
                 yield finished
                 if worker.poll() is not None and not _complete(spec):
                     return
                 for path in _results(spec):
                     path.unlink(missing_ok=True)
         finally:
+            if first.launched and not left:  # MPI gives back what it holds, such as shared memory, at its end
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    worker.wait(_ENDS_S)
             _end(worker, gently=first.launched)
             (folder / "worker.json").unlink(missing_ok=True)
             _end_ranks(folder)
@@ -124,24 +140,37 @@ def end_leftovers(folder: Path) -> None:
     work = folder / "work"
     _end_ranks(work)
     for note in (work / "worker.json", *work.glob(f"*/{PROCESS}")):
-        with contextlib.suppress(OSError, ValueError, KeyError, psutil.NoSuchProcess):
-            left = json.loads(note.read_text(encoding="utf-8"))
-            process = psutil.Process(int(left["pid"]))
-            if process.create_time() == left["created"]:
+        with contextlib.suppress(OSError, psutil.Error):
+            process = _noted(note)
+            if process is not None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(10)
     shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(exist_ok=True)
-    for place in ("models", "sidecars"):
-        for draft in (folder / place).glob(".*"):
-            draft.unlink(missing_ok=True)
+    for draft in (draft for pattern in _DRAFTS for draft in folder.glob(pattern)):
+        draft.unlink(missing_ok=True)
+    try:
+        work.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{work}: {error.strerror}") from error
 
 
 def note_process(path: Path, pid: int) -> None:
     """Write down a process for `end_leftovers`; it leads a group of its own."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        note = {"pid": pid, "created": psutil.Process(pid).create_time()}
-        write_atomically(path, json.dumps(note).encode())
+    start = process_start(pid)
+    if start is not None:
+        write_atomically(path, json.dumps({"pid": pid, "start": start}).encode())
+
+
+def _noted(path: Path) -> psutil.Process | None:
+    """The process that was written down, if it still is the same, and of this host."""
+    try:
+        note = json.loads(path.read_text(encoding="utf-8"))
+        pid, start, host = int(note["pid"]), note["start"], note.get("host", socket.gethostname())
+    except (OSError, ValueError, KeyError):
+        return None
+    if start is None or host != socket.gethostname() or process_start(pid) != start:
+        return None
+    return psutil.Process(pid)
 
 
 def check_launcher(template: str | None, ranks: int) -> None:
@@ -158,14 +187,14 @@ def check_launcher(template: str | None, ranks: int) -> None:
             command, capture_output=True, text=True, timeout=_CHECK_S, env=launch_environment(), check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise EngineError(f"{' '.join(command[4:])} has started no ranks after {_CHECK_S:.0f} s") from error
+        raise EngineError(f"{' '.join(command[5:])} has started no ranks after {_CHECK_S:.0f} s") from error
     if done.returncode == 0:
         return
-    said = [line for line in done.stderr.splitlines() if line.strip()]
+    _check_room(Path(tempfile.gettempdir()))
+    said = _lines(done.stderr)
     own = [line for line in said if "mpi4py" in line] or said
-    raise EngineError(
-        f"{command[4]}: ranks cannot be started: {own[0].strip() if own else f'it exits with {done.returncode}'}"
-    )
+    why = own[0].strip() if own else f"it exits with {done.returncode}"
+    raise EngineError(f"{command[5]}: ranks cannot be started: {why}")
 
 
 def _results(spec: TrialSpec) -> list[Path]:
@@ -187,10 +216,9 @@ def _outcome(spec: TrialSpec) -> Outcome:
 def _end_ranks(work: Path) -> None:
     """Kill the ranks of this host that their launcher left."""
     for note in work.glob("rank-*.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError, psutil.Error):
-            left = json.loads(note.read_text(encoding="utf-8"))
-            process = psutil.Process(int(left["pid"]))
-            if left["host"] == socket.gethostname() and process.create_time() == left["created"]:
+        with contextlib.suppress(psutil.Error):
+            process = _noted(note)
+            if process is not None:
                 process.kill()
                 process.wait(10)
         note.unlink(missing_ok=True)
@@ -211,7 +239,9 @@ def _watch(worker: subprocess.Popen[bytes], spec: TrialSpec, stderr: Path, watch
                 outcome = _outcome(spec)
                 break
             if ended:
-                outcome = _death(worker.returncode, kills, _last_words(stderr, said), spec)
+                if spec.launched or worker.returncode in (-signal.SIGTERM, -signal.SIGINT):
+                    time.sleep(_SIGNAL_S)  # who ended it may be ending this process too: then it interrupts
+                outcome = _death(worker.returncode, kills, _last_words(stderr, said, spec), spec)
                 break
             if time.monotonic() - begin > spec.limits.trial_s:
                 _end(worker, gently=spec.launched)
@@ -238,9 +268,15 @@ def _read_progress(worker: subprocess.Popen[bytes], watcher: Watcher) -> None:
 
 
 def _death(code: int, kills_before: int | None, last: str, spec: TrialSpec) -> Outcome:
-    """What the end of a worker without a result means; ``last`` is what it printed last in this trial."""
+    """What the end of a worker without a result means; ``last`` is what it printed last in this trial.
+
+    Raises:
+        StoreError: It could not write, or there is no room to write.
+    """
     if code == STORE_FAILED:
-        raise StoreError(last or "the worker could not write its results")
+        raise StoreError(last or f"{spec.folder}: the worker could not write its results: is the disk full?")
+    _check_room(Path(spec.folder) / "work")
+    _check_room(Path(tempfile.gettempdir()))
     kills = oom_kills()
     # A launcher ends with a code of its own, whatever ended its rank.
     killed = code == -signal.SIGKILL or spec.launched
@@ -260,14 +296,36 @@ def _death(code: int, kills_before: int | None, last: str, spec: TrialSpec) -> O
     return Outcome(status="failed", reason=f"the worker {how}{_said(last)}")
 
 
+def _check_room(folder: Path) -> None:
+    """See that there is room where workers write: on a full disk they end in many ways, and none is a result.
+
+    Raises:
+        StoreError: There is none.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(os.urandom(_ROOM_BYTES))  # some file systems keep zeros for nothing
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StoreError(f"{folder}: nothing can be written there: {error.strerror}") from error
+
+
 def _said(last: str) -> str:
     return f": {last}" if last else ""
 
 
-def _last_words(stderr: Path, since: int) -> str:
-    text = stderr.read_bytes()[since:].decode("utf-8", errors="replace")
-    lines = [line for line in text.splitlines() if any(sign.isalnum() for sign in line)]  # launchers draw rules
-    return lines[-1].strip()[:300] if lines else ""
+def _last_words(stderr: Path, since: int, spec: TrialSpec) -> str:
+    """What was said last since then; of a launcher's many words, if there are any, those of a rank."""
+    lines = _lines(stderr.read_bytes()[since:].decode("utf-8", errors="replace"))
+    own = [line for line in lines if spec.folder in line] if spec.launched else []
+    return (own or lines or [""])[-1].strip()[:300]
+
+
+def _lines(text: str) -> list[str]:
+    """Those with words in them, since launchers draw rules; Slurm's, which only tell an end, if no others."""
+    lines = [line for line in text.splitlines() if any(sign.isalnum() for sign in line)]
+    return [line for line in lines if not line.startswith(_SLURMS)] or lines
 
 
 def _end(worker: subprocess.Popen[bytes], *, gently: bool = False) -> None:

@@ -16,6 +16,7 @@ from inferometer.errors import NothingToQuantize
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Outcome, Record
 from inferometer.store import Contents, Store, open_store, sidecar_of
+from inferometer.study.estimate import Pace
 from inferometer.study.launch import Finished, Watcher, end_leftovers, run_job
 from inferometer.study.metering import Metering
 from inferometer.study.plan import CalibratedModel, Planned, plan_calibrations, plan_trials
@@ -108,6 +109,7 @@ class _Runner:
         self._added = 0
         self._longest_s: dict[str, float] = {}
         self._around_s = 0.0  # that measuring idle took, around the trials of a job
+        self._pace, self._more_to_come = Pace(), False
         self._environment = inventory().model_dump(mode="json")  # for trials that no worker lived to describe
         contents: Contents = store.read()
         self._final = {record.id: record for record in contents.records if not self._again(record)}
@@ -132,6 +134,7 @@ class _Runner:
         """
         done = sum(item.spec.id in self._final for item in planned)
         self._watcher.planned(settled + len(planned) + to_come, settled + done)
+        self._expect(planned, more_to_come=to_come > 0)
         for job in self._jobs(planned):
             left = list(job)
             while left and not self._over_budget(left[0]):
@@ -155,6 +158,21 @@ class _Runner:
             job.append(item)
         if job:
             yield job
+
+    def _expect(self, planned: Sequence[Planned], *, more_to_come: bool) -> None:
+        """Estimate what is left; what went before this call tells how long trials take."""
+        self._more_to_come = more_to_come
+        for job in self._jobs(planned):
+            for item in job:
+                record = self._final.get(item.spec.id)
+                if record is not None:
+                    self._pace.took(item.spec, record.wall_s or 0.0)
+                elif item.refused is None:
+                    self._pace.expect(item.spec, job[0].spec.id)
+        self._tell_left()
+
+    def _tell_left(self) -> None:
+        self._watcher.left(None if self._more_to_come else self._pace.left_s(self._around_s))
 
     def _run_some(self, job: list[Planned]) -> list[Planned]:
         """Settle the trials at the head of a job; returns those still to be run."""
@@ -194,7 +212,9 @@ class _Runner:
                     done += 1
                     if metering is None:
                         self._record(held.pop())
-                    if finished.outcome.status in ("out_of_memory", "timeout") or self._late():
+                    if finished.outcome.status in ("out_of_memory", "timeout"):
+                        break
+                    if self._late() or (done < len(items) and self._over_budget(items[done])):
                         break
             if metering is not None:
                 metering.after()
@@ -256,6 +276,8 @@ class _Runner:
         kind = record.trial.kind
         self._longest_s[kind] = max(self._longest_s.get(kind, 0.0), finished.wall_s)
         self._watcher.finished(finished.spec, record.status, record.reason)
+        self._pace.took(finished.spec, finished.wall_s)
+        self._tell_left()
 
     def _made(self, finished: Finished) -> Record:
         return _record(finished, self._study, self._environment)

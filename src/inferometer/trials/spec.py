@@ -88,9 +88,9 @@ class TrialSpec(Frozen):
     ``detail`` asks for separate passes that read back what ran (``executed``), and how long each layer
     took as well (``profile``).
     In a study of several ranks ``places`` are their devices on this host, in the order of the ranks there,
-    and ``cores_per_rank`` how many processors each is pinned to (None: it is not); with ``oversubscribe`` ranks
-    share them where there are too few. ``template`` launches the trial (None: mpiexec, or nothing for one
-    rank).
+    and ``cores_per_rank`` how many processors each is pinned to (None: it is not); with ``oversubscribe``
+    ranks share them where there are too few. ``template`` launches the trial (None: mpiexec, or nothing for
+    one rank).
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: one line, exit code 130, no traceback."""
+"""Ctrl-C or SIGTERM at any moment: one line, exit code 130, no traceback."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ entry.main()
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("after_s", [0.2, 0.4, 0.6])
-def test_while_it_starts(after_s: float) -> None:
+def test_while_it_starts(after_s: float, number: signal.Signals) -> None:
     started = subprocess.Popen(
         [
             sys.executable,
@@ -41,7 +42,7 @@ def test_while_it_starts(after_s: float) -> None:
     assert started.stdout is not None
     assert started.stdout.readline() == "up\n"
     time.sleep(after_s)
-    started.send_signal(signal.SIGINT)
+    started.send_signal(number)
     _, said = started.communicate(timeout=30)
     assert "Traceback" not in said
     if started.returncode != 0:  # it was faster than the signal

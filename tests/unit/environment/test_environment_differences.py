@@ -16,7 +16,10 @@ def test_differing_facts_are_named_and_identifiers_are_not() -> None:
     second = {
         "machine_key": "b",
         "cpu": {"model": "x", "features": ["avx"], "governors": None},
-        "gpus": [{"name": "A", "uuid": "2", "driver": "570.2"}, {"name": "B", "uuid": "3", "driver": "570.2"}],
+        "gpus": [
+            {"name": "A", "uuid": "2", "driver": "570.2"},
+            {"name": "B", "uuid": "3", "driver": "570.2"},
+        ],
         "missing": {},
         "memory": {"total_bytes": 10, "available_bytes": 9},
     }

@@ -1,10 +1,12 @@
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from inferometer.environment.facts import Absent
-from inferometer.environment.process import peak_resident_bytes, release_memory, start_peak
+from inferometer.environment.process import peak_resident_bytes, process_start, release_memory, start_peak
 
 MIB = 1024**2
 
@@ -55,3 +57,27 @@ def test_what_is_not_told_has_a_reason(tmp_path: Path) -> None:
     assert isinstance(peak_resident_bytes(tmp_path), Absent)
     (tmp_path / "proc" / "self" / "clear_refs").mkdir()
     assert isinstance(start_peak(tmp_path), Absent)
+
+
+def test_a_process_is_told_by_its_start_and_the_boot(tmp_path: Path) -> None:
+    place = tmp_path / "proc" / "7"
+    place.mkdir(parents=True)
+    (place / "stat").write_text(
+        "7 (a ) b (c) S 1 7 7 0 -1 4194560 " + " ".join(map(str, range(10, 22))) + " 4711 9"
+    )
+    assert process_start(7, tmp_path) == " 4711"
+    boot = tmp_path / "proc" / "sys" / "kernel" / "random" / "boot_id"
+    boot.parent.mkdir(parents=True)
+    boot.write_text("0f6c\n")
+    assert process_start(7, tmp_path) == "0f6c 4711"
+    assert process_start(8, tmp_path) is None
+
+
+def test_two_processes_have_two_starts_and_keep_them() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        found = [process_start(pid) for pid in (os.getpid(), other.pid, os.getpid(), other.pid)]
+        other.kill()
+    assert found[:2] == found[2:]
+    assert None not in found
+    assert found[0] != found[1]
+    assert process_start(other.pid) is None

@@ -207,3 +207,61 @@ def test_a_device_that_is_not_here_leaves_the_other_engines_of_a_study(mini: Pat
     ]
     with pytest.raises(EngineError, match=r"^null: there is no device 'cuda'; known are cpu$"):
         resolve(parse(Study, content | {"engines": engines[:1]}, "test"), tmp_path)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No launcher is asked: nothing is run here. Sixteen cores."""
+    monkeypatch.setattr("inferometer.study.resolve.check_launcher", lambda template, ranks: None)
+    monkeypatch.setattr("inferometer.study.resolve.usable_cores", lambda: 16)
+
+
+def crews(trials: list[Planned]) -> list[tuple[int, int | None]]:
+    return [(item.spec.trial.ranks, item.spec.trial.place) for item in trials]
+
+
+@pytest.mark.usefixtures("launched")
+def test_with_several_ranks_each_device_is_measured_alone_too(mini: Path, tmp_path: Path) -> None:
+    found = planned(tmp_path, [str(mini)], ranks=[1, 2, 4], repeats=1, kinds=["throughput"], batches=[8])
+    assert sorted(crews(found), key=str) == [(1, 0), (1, 1), (1, 2), (1, 3), (2, None), (4, None)]
+    assert len({item.spec.id for item in found}) == 6
+    assert {item.spec.options["threads"] for item in found} == {4}  # 16 cores among at most 4
+    assert {item.spec.cores_per_rank for item in found} == {4}
+    assert [item.spec.processes for item in found if item.spec.launched] == [
+        ranks for ranks, place in crews(found) if place is None
+    ]
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_template_starts_every_trial_and_is_part_of_what_it_is(mini: Path, tmp_path: Path) -> None:
+    words = {"template": "srun -n {ranks} {command}"}
+    study = {"ranks": [2], "repeats": 1, "kinds": ["throughput"], "batches": [8]}
+    found = planned(tmp_path, [str(mini)], launch=words, **study)
+    assert {(*crew, item.spec.processes) for crew, item in zip(crews(found), found, strict=True)} == {
+        (1, 0, 1), (1, 1, 2), (2, None, 2),
+    }  # fmt: skip
+    plain = planned(tmp_path, [str(mini)], **study)
+    assert not {item.spec.id for item in found} & {item.spec.id for item in plain}
+
+
+@pytest.mark.usefixtures("launched")
+def test_one_rank_stays_what_it_was(mini: Path, tmp_path: Path) -> None:
+    found = planned(tmp_path, [str(mini)], repeats=1)
+    assert set(crews(found)) == {(1, None)}
+    assert all(not item.spec.launched and item.spec.cores_per_rank is None for item in found)
+
+
+@pytest.mark.usefixtures("launched")
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"ranks": [17]}, "17 ranks want 17 cores, and there are 16"),
+        ({"ranks": [1, 5], "threads": 4}, "5 ranks of 4 threads want 20 cores, and there are 16"),
+    ],
+)
+def test_ranks_that_do_not_fit_are_refused(
+    mini: Path, tmp_path: Path, changes: dict[str, Any], refusal: str
+) -> None:
+    with pytest.raises(ConfigError, match=refusal):
+        planned(tmp_path, [str(mini)], **changes)
+    assert planned(tmp_path, [str(mini)], launch={"oversubscribe": True}, **changes)

@@ -81,7 +81,9 @@ def load(rate: float = 1000.0) -> LoadWindow:
     )
 
 
-def results(found: Readings, device: str, *uuids: str | None, **changes: Idle | None) -> dict[str, PowerResult]:
+def results(
+    found: Readings, device: str, *uuids: str | None, **changes: Idle | None
+) -> dict[str, PowerResult]:
     idles = {"before": Idle(BEFORE), "after": Idle(AFTER)} | changes
     chosen = parts_for(found, device, [uuid for uuid in uuids if uuid])
     made = power_results(found, chosen, load(), idles["before"], idles["after"])

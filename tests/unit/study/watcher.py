@@ -11,6 +11,7 @@ class Remembering:
         self.ended: list[tuple[str, Status]] = []
         self.steps: list[tuple[int, int]] = []
         self.waited: list[tuple[str, float]] = []
+        self.estimates: list[float | None] = []
 
     def planned(self, total: int, done: int) -> None:
         self.totals.append((total, done))
@@ -26,3 +27,6 @@ class Remembering:
 
     def finished(self, spec: TrialSpec, status: Status, reason: str | None) -> None:
         self.ended.append((spec.id, status))
+
+    def left(self, seconds: float | None) -> None:
+        self.estimates.append(seconds)

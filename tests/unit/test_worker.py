@@ -1,0 +1,66 @@
+"""What a worker does where it cannot write."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inferometer.config import Study, parse
+from inferometer.environment.probe import machine_probe
+from inferometer.errors import EngineError, StoreError
+from inferometer.study.plan import plan_trials
+from inferometer.study.resolve import resolve
+from inferometer.trials.spec import Job, TrialSpec
+from inferometer.worker import STORE_FAILED, result_path, run_trial
+
+
+@pytest.fixture
+def spec(mini: Path, tmp_path: Path) -> TrialSpec:
+    content = {
+        "models": [str(mini)],
+        "engines": ["null"],
+        "batches": [1],
+        "repeats": 1,
+        "kinds": ["throughput"],
+        "measure": {"max_s": 0.01, "warmup_max_s": 0.01},
+    }
+    folder = tmp_path / "out"
+    for name in ("work", "sidecars"):
+        (folder / name).mkdir(parents=True)
+    (planned,) = plan_trials(resolve(parse(Study, content, "test"), folder), {})
+    return planned.spec
+
+
+def test_a_full_disk_ends_the_study_and_not_the_trial(
+    spec: TrialSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: object) -> None:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError as error:
+            raise EngineError("the engine's file\ncannot be written") from error
+
+    monkeypatch.setattr("inferometer.worker.run_speed", run)
+    with pytest.raises(StoreError) as found:
+        run_trial(spec, lambda done, of: None, machine_probe())
+    assert str(found.value) == (
+        f"{spec.folder}: a trial needs room on a disk that is full: the engine's file cannot be written"
+    )
+
+
+def test_it_says_that_it_could_not_write_even_where_that_cannot_be_said(spec: TrialSpec) -> None:
+    result_path(spec).mkdir()  # no file can take its place
+    job = result_path(spec).with_name("job.json")
+    job.write_text(Job(parent_pid=os.getpid(), processes=1, trials=(spec,)).model_dump_json())
+    command = [sys.executable, "-P", "-m", "inferometer.worker", str(job)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == STORE_FAILED
+    assert done.stderr.startswith(f"{result_path(spec)}: is no ordinary file")
+    with Path("/dev/full").open("w") as full:
+        silent = subprocess.run(command, stderr=full, stdout=subprocess.DEVNULL, check=False)
+    assert silent.returncode == STORE_FAILED
