@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "FINAL_STATUSES",
+    "HOSTS_DIFFER",
     "SCHEMA_VERSION",
     "Accuracy",
     "BesideReading",
@@ -56,6 +57,9 @@ Status = Literal["ok", "out_of_memory", "unsupported", "failed", "timeout", "ski
 FINAL_STATUSES: frozenset[str] = frozenset(
     {"ok", "out_of_memory", "unsupported", "failed", "timeout", "skipped"}
 )
+
+HOSTS_DIFFER = "hosts differ"
+"""Key of ``Outcome.session``: in what the machines of a trial's ranks differ, a list of words."""
 
 
 class Frozen(BaseModel):

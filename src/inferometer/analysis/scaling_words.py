@@ -24,11 +24,10 @@ from inferometer.analysis.wording import (
     ratio_range,
     significant,
 )
-from inferometer.records import Record
+from inferometer.records import HOSTS_DIFFER, Record
 
 __all__ = ["largest", "points_text", "scaling_cautions", "scaling_findings"]
 
-_HOSTS_DIFFER = "hosts differ"  # key of a record's ``session``
 _SKEWED = 0.05
 """Largest skew over the timed seconds from which it is told. Source: chosen."""
 _CLOCK_ERROR = 0.001
@@ -170,7 +169,7 @@ def _inconclusive(summary: Summary) -> Iterable[str]:
 def _hosts_differ(records: Sequence[Record]) -> Iterable[str]:
     differences = list(
         dict.fromkeys(
-            str(one) for record in records for one in (record.session or {}).get(_HOSTS_DIFFER) or ()
+            str(one) for record in records for one in (record.session or {}).get(HOSTS_DIFFER) or ()
         )
     )
     if differences:

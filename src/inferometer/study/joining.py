@@ -15,17 +15,14 @@ from inferometer.errors import InferometerError, StoreError
 from inferometer.joint import joint, joint_load_window, shifted
 from inferometer.measure import Measurement, latency_of
 from inferometer.ranks import RankLost
-from inferometer.records import LoadWindow, Memory, Outcome, RankResult, Sidecar, Status
+from inferometer.records import HOSTS_DIFFER, LoadWindow, Memory, Outcome, RankResult, Sidecar, Status
 from inferometer.store import read_sidecar
 from inferometer.trials.accuracy import joined as joined_shards
 from inferometer.trials.accuracy import read_shard, shard_path
 from inferometer.trials.spec import TrialSpec
 from inferometer.trials.speed import read_stamps
 
-__all__ = ["HOSTS_DIFFER", "joined"]
-
-HOSTS_DIFFER = "hosts differ"
-"""Key of ``Outcome.session``: in what the machines of a trial's ranks differ, in words."""
+__all__ = ["joined"]
 
 # Of several ranks that failed in several ways, the one that says most.
 _WORST: tuple[Status, ...] = ("out_of_memory", "unsupported", "failed", "timeout")

@@ -6,13 +6,21 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from inferometer.environment.process import process_start
+from inferometer.records import Outcome
+from inferometer.study import launch
 from inferometer.study.launch import PROCESS, end_leftovers, note_process
+from inferometer.trials.spec import TrialSpec
+from tests.unit.study.watcher import Remembering
+from tests.unit.test_worker import spec
+
+__all__ = ["spec"]
 
 
 @pytest.fixture
@@ -80,3 +88,25 @@ def test_drafts_go_and_what_is_not_ours_stays(tmp_path: Path) -> None:
         str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()
     ) == sorted(kept)
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_of_a_launcher_s_words_those_of_a_rank_are_told_and_slurm_s_only_if_there_are_no_others() -> None:
+    slurm = "srun: error: node1: task 0: Killed\nslurmstepd: error: *** STEP 5.0 ON node1 CANCELLED ***"
+    assert launch._lines(f"-----\nno memory\n{slurm}\n\n") == ["no memory"]
+    assert launch._lines(slurm) == slurm.splitlines()
+
+
+def test_ranks_end_by_themselves_after_their_last_trial(
+    spec: TrialSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MPI gives back shared memory at its own end: what is killed right after its result leaves it there."""
+    ended = tmp_path / "ended"
+    script = f"import sys, time, pathlib; time.sleep(0.5); pathlib.Path({str(ended)!r}).touch()"
+    monkeypatch.setattr(launch, "launch_command", lambda *_: [sys.executable, "-c", script])
+    monkeypatch.setattr(
+        launch, "_watch", lambda worker, spec, *_: launch.Finished(spec, Outcome(status="ok"), 1.0)
+    )
+    (Path(spec.folder) / "work").mkdir(exist_ok=True)
+    two = spec.model_copy(update={"trial": spec.trial.model_copy(update={"ranks": 2})})
+    list(launch.run_job([two], Remembering()))
+    assert ended.exists()
