@@ -24,6 +24,7 @@ __all__ = [
     "AccuracySection",
     "CalibrationSection",
     "EngineEntry",
+    "ImagesSection",
     "InputEntry",
     "LaunchSection",
     "Limits",
@@ -58,6 +59,7 @@ CALIBRATION_MEMORY_BYTES = 256 * 1024**2
 """For activations and images of forward passes with many tensors exposed, unless another size is given."""
 
 T = TypeVar("T", bound=BaseModel)
+Pictures = TypeVar("Pictures", "AccuracySection", "ImagesSection")
 
 
 class EngineEntry(Frozen):
@@ -99,6 +101,17 @@ class AccuracySection(Frozen):
     data: str
     labels: str | None = None
     images: Positive | None = None
+
+
+class ImagesSection(Frozen):
+    """The images that throughput trials with ``input: images`` are fed with; they need no labels.
+
+    ``workers``: threads of each rank that read, decode and preprocess (None: one for each of its cores).
+    """
+
+    data: str
+    labels: str | None = None
+    workers: Count | None = None
 
 
 class InputEntry(Frozen):
@@ -265,7 +278,8 @@ class Study(Frozen):
     limits: Limits = Limits()
     kinds: tuple[SpeedKind, ...] = ("throughput", "latency")
     loadgen: LoadGenSection | None = None
-    input: Literal["synthetic"] = "synthetic"
+    input: Annotated[tuple[Literal["synthetic", "images"], ...], Field(min_length=1)] = ("synthetic",)
+    images: ImagesSection | None = None
     isolation: Literal["trial", "series"] = "trial"
     launch: LaunchSection = LaunchSection()
     threads: Count | None = None
@@ -275,6 +289,19 @@ class Study(Frozen):
     @classmethod
     def _short_forms(cls, value: object, info: ValidationInfo) -> object:
         return _spelled_out(value, str(info.field_name).removesuffix("s"))
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _images_fit(self) -> Study:
+        if "images" in self.input and self.copies == "excluded":
+            raise ValueError("input: images wants copies: included: pictures have to get to the device")
+        if self.images is not None and "images" not in self.input:
+            raise ValueError("images: serves input: images alone: add it to input, or leave the section out")
+        return self
 
     @model_validator(mode="after")
     def _loadgen_fits(self) -> Study:
@@ -295,7 +322,7 @@ class Study(Frozen):
             raise ValueError("power.min_s wants longer trials than limits.trial_s allows: raise the limit")
         return self
 
-    @field_validator("precisions", "batches", "ranks", "kinds")
+    @field_validator("precisions", "batches", "ranks", "kinds", "input")
     @classmethod
     def _no_repeats(cls, value: tuple[object, ...]) -> tuple[object, ...]:
         if len(set(value)) != len(value):
@@ -426,7 +453,7 @@ def _paths_from(study: Study, folder: Path) -> Study:
         labels = place(section.labels) if section.labels else None
         return section.model_copy(update={"data": place(section.data), "labels": labels, "split": split})
 
-    def accuracy(section: AccuracySection | None) -> AccuracySection | None:
+    def pictures(section: Pictures | None) -> Pictures | None:
         if section is None:
             return None
         labels = place(section.labels) if section.labels else None
@@ -451,7 +478,7 @@ def _paths_from(study: Study, folder: Path) -> Study:
             "preprocess": place(entry.preprocess) if entry.preprocess else None,
             "weights": place(entry.weights) if entry.weights else None,
             "calibration": calibration(entry.calibration),
-            "accuracy": accuracy(entry.accuracy),
+            "accuracy": pictures(entry.accuracy),
         }
         # What was not given must not look as if: null is an answer too.
         return entry.model_copy(update={key: placed[key] for key in placed.keys() & entry.model_fields_set})
@@ -460,7 +487,8 @@ def _paths_from(study: Study, folder: Path) -> Study:
         update={
             "models": tuple(model(entry) for entry in study.models),
             "calibration": calibration(study.calibration),
-            "accuracy": accuracy(study.accuracy),
+            "accuracy": pictures(study.accuracy),
+            "images": pictures(study.images),
             "power": power(study.power),
         }
     )

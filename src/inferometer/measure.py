@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from inferometer.config import MeasureSection
-from inferometer.contracts import Session
 from inferometer.records import Latency, LoadWindow, Throughput
 from inferometer.stats import percentile, rate_interval
 
 __all__ = [
     "ONE_RANK",
+    "Driven",
     "Measurement",
     "Segment",
     "Together",
@@ -62,6 +62,19 @@ class Together(Protocol):
 
     def all(self, vote: bool) -> bool:
         """Whether all of them say so."""
+
+
+class Driven(Protocol):
+    """What the loop needs of a session: see `inferometer.contracts.Session`."""
+
+    in_flight: int
+    ordered: bool
+
+    def submit(self, slot: int) -> None:
+        """Start one inference."""
+
+    def wait(self, slot: int) -> None:
+        """Return when it is done."""
 
 
 class _OneRank:
@@ -130,7 +143,7 @@ class Measurement:
 
 
 def run_segment(
-    session: Session, slots: int, seconds: float, min_calls: int = 1, max_calls: int = _SEGMENT_CALLS
+    session: Driven, slots: int, seconds: float, min_calls: int = 1, max_calls: int = _SEGMENT_CALLS
 ) -> Segment:
     """Keep ``slots`` prepared slots busy for ``seconds``, then let them drain.
 
@@ -150,7 +163,7 @@ def run_segment(
             gc.enable()
 
 
-def _in_turn(session: Session, slots: int, seconds: float, min_calls: int, max_calls: int) -> Segment:
+def _in_turn(session: Driven, slots: int, seconds: float, min_calls: int, max_calls: int) -> Segment:
     """One thread drives all slots; calls complete in the order of submission."""
     clock, submit, wait = time.monotonic_ns, session.submit, session.wait
     submitted: list[int] = []
@@ -176,7 +189,7 @@ def _in_turn(session: Session, slots: int, seconds: float, min_calls: int, max_c
     return Segment(np.array(submitted, np.int64), np.array(completed, np.int64))
 
 
-def _by_threads(session: Session, slots: int, seconds: float, min_calls: int, max_calls: int) -> Segment:
+def _by_threads(session: Driven, slots: int, seconds: float, min_calls: int, max_calls: int) -> Segment:
     """A thread for each slot."""
     clock, submit, wait = time.monotonic_ns, session.submit, session.wait
     numbers = itertools.count(1)  # of submissions, of all slots together
@@ -209,7 +222,7 @@ def _by_threads(session: Session, slots: int, seconds: float, min_calls: int, ma
     return Segment(submitted[order], completed[order])
 
 
-def warm_up(session: Session, slots: int, max_s: float, together: Together = ONE_RANK) -> WarmUp:
+def warm_up(session: Driven, slots: int, max_s: float, together: Together = ONE_RANK) -> WarmUp:
     """Run until the rate is steady, or for ``max_s``; of several ranks, until that of each is.
 
     Steady means: the rate of the last look (each at least 0.1 s and one call) is within 3 % of the
@@ -234,7 +247,7 @@ def warm_up(session: Session, slots: int, max_s: float, together: Together = ONE
 
 
 def measure_throughput(
-    session: Session,
+    session: Driven,
     batch: int,
     settings: MeasureSection,
     min_s: float = 0.0,
@@ -265,7 +278,7 @@ def measure_throughput(
 
 
 def measure_latency(
-    session: Session, batch: int, settings: MeasureSection, together: Together = ONE_RANK
+    session: Driven, batch: int, settings: MeasureSection, together: Together = ONE_RANK
 ) -> Measurement:
     """Warm up, then one request at a time, on slot 0, for ``max_s`` seconds and at least 11 calls."""
     warmup = warm_up(session, 1, settings.warmup_max_s, together)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from inferometer.config import Study, parse
 from inferometer.demo.assets import extract
@@ -204,3 +205,23 @@ def test_a_launcher_that_is_not_there_is_named(mini: Path, tmp_path: Path) -> No
     pytest.importorskip("mpi4py")
     with pytest.raises(EngineError, match="there is no 'nosuchlauncher' to launch ranks with"):
         records_of(study(mini, launch={"template": "nosuchlauncher {ranks} {command}"}), tmp_path / "out")
+
+
+@pytest.mark.usefixtures("launcher")
+def test_ranks_on_images_have_their_own(mini: Path, tmp_path: Path) -> None:
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for number in range(6):
+        Image.new("RGB", (16, 16), (number,) * 3).save(pictures / f"{number}.png")
+    content = study(
+        mini,
+        models=[{"model": str(mini), "preprocess": "raw"}],
+        input=["synthetic", "images"],
+        images={"data": str(pictures), "workers": 1},
+        launch={"oversubscribe": True},
+    )
+    records = records_of(content, tmp_path / "out")
+    assert crews(records) == {(1, 0, "ok"): 2, (1, 1, "ok"): 2, (2, None, "ok"): 2}
+    fed = {record.trial.ranks: record.feeding for record in records if record.feeding is not None}
+    assert {ranks: (one.images, one.workers) for ranks, one in fed.items()} == {1: (6, 1), 2: (6, 1)}
+    assert all(one.images_per_s and one.bottleneck == "images" for one in fed.values())

@@ -73,6 +73,10 @@ def test_meters_are_written_short_or_with_options_and_files_of_theirs_start_at_t
         ("models: []\n", "at least 1 item"),
         ("batches: [1]\n", "'models' is missing"),
         ("models: [a]\nranks: [1, 1]\n", "an entry stands twice"),
+        ("models: [a]\ninput: [images, images]\n", "an entry stands twice"),
+        ("models: [a]\ninput: pictures\n", "synthetic"),
+        ("models: [a]\ninput: images\ncopies: excluded\n", "pictures have to get to the device"),
+        ("models: [a]\nimages: {data: d}\n", "serves input: images alone"),
         ("models: [a]\nranks: [0]\n", "ranks.0"),
         ("models: [a]\nlaunch: {template: srun -n {ranks}}\n", "launch"),
         ('models: [a]\nlaunch: {template: "srun -n {ranks} x"}\n', "wants {command} as a word of its own"),
@@ -161,3 +165,12 @@ def test_durations(text: str, seconds: float) -> None:
 def test_no_durations(text: str) -> None:
     with pytest.raises(ConfigError, match="is no duration"):
         duration_s(text)
+
+
+def test_one_input_or_both_and_where_the_pictures_lie(tmp_path: Path) -> None:
+    text = "models: [alexnet]\ninput: images\nimages: {data: ./val, labels: val.txt}\n"
+    study = load_study(study_file(tmp_path, text))
+    assert study.input == ("images",)
+    assert study.images is not None
+    assert (study.images.data, study.images.labels) == (str(tmp_path / "val"), str(tmp_path / "val.txt"))
+    assert parse(Study, {"models": ["alexnet"]}, "x").input == ("synthetic",)

@@ -140,6 +140,10 @@ def _finding(summary: Summary, row: FeedingRow) -> Finding:
         "device": "the device bounds it, and decoding keeps up",
         "both": "decoding and the device both bound it",
     }[row.bottleneck]
+    if row.bottleneck == "both" and setup.device == "cpu" and row.decode is not None:
+        bound = (
+            f"decoding takes {percent(row.together / row.decode, 0)} of the processors that the model needs"
+        )
     known = []
     if row.device is not None:
         known.append(f"the device alone does {rate(row.device)}")

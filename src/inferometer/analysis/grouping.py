@@ -25,7 +25,9 @@ __all__ = [
 PRECISION_ORDER = ("fp32", "tf32", "fp16", "bf16", "int8")
 
 # What of a record's configuration makes it another trial; limits and paths do not.
-_SETTINGS = ("engine_version", "options", "threads", "preprocess", "isolation", "measure", "seed", "output")
+_SETTINGS = (
+    "engine_version", "options", "threads", "preprocess", "images", "isolation", "measure", "seed", "output",
+)  # fmt: skip
 # Settings that belong to a precision by nature: they never keep it from being compared with another.
 _OF_PRECISION = ("calibration",)
 

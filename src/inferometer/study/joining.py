@@ -176,6 +176,7 @@ def _feeding(ranks: Sequence[Outcome]) -> Any:
     order = ("device", "both", "images")
     return found[0].model_copy(
         update={
+            "images": sum(one.images for one in found),
             "wait_share": float(np.mean([one.wait_share for one in found])),
             "prepare_share": float(np.mean([one.prepare_share for one in found])),
             "images_per_s": None if None in alone else float(sum(one for one in alone if one is not None)),

@@ -112,20 +112,22 @@ def run_job(specs: Sequence[TrialSpec], watcher: Watcher) -> Generator[Finished,
             start_new_session=True,
             env=launch_environment() if first.launched else None,
         )
-        left = len(specs)
+        to_do = len(specs)
         try:
             note_process(folder / "worker.json", worker.pid)
             for spec in specs:
                 watcher.started(spec)
                 finished = _watch(worker, spec, Path(stderr.name), watcher)
-                left -= 1
+                to_do -= 1
                 yield finished
                 if worker.poll() is not None and not _complete(spec):
                     return
                 for path in _results(spec):
                     path.unlink(missing_ok=True)
         finally:
-            if first.launched and not left:  # MPI gives back what it holds, such as shared memory, at its end
+            if (
+                first.launched and not to_do
+            ):  # MPI gives back what it holds, such as shared memory, at its end
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     worker.wait(_ENDS_S)
             _end(worker, gently=first.launched)

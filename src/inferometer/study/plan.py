@@ -20,11 +20,12 @@ from inferometer.quantize.methods import method_named
 from inferometer.quantize.table import CalibrationTable
 from inferometer.records import Kind, Precision, Trial
 from inferometer.study.model import ResolvedModel
-from inferometer.study.resolve import Resolved, ResolvedEngine
+from inferometer.study.resolve import Resolved, ResolvedEngine, fed_from
 from inferometer.trials.spec import (
     SPEED_KINDS,
     AccuracyTask,
     CalibrationTask,
+    FeedTask,
     PowerTask,
     TrialSpec,
     identity_of,
@@ -121,9 +122,9 @@ def _speed_series(
             for precision in model.precisions:
                 series += [
                     [
-                        _speed(resolved, model, entry, precision, tables, kind, batch, repeat, crew)
-                        for kind, batch in _points(study, model)
-                        if kind != "loadgen" or crew in _FIRST_ALONE
+                        _speed(resolved, model, entry, precision, tables, point, repeat, crew)
+                        for point in _points(study, model)
+                        if point.kind != "loadgen" or crew in _FIRST_ALONE
                     ]
                     for crew in _crews(study)
                 ]
@@ -138,17 +139,28 @@ def _crews(study: Study) -> list[Crew]:
     return [*((1, place) for place in range(most)), *((ranks, None) for ranks in study.ranks if ranks > 1)]
 
 
-def _points(study: Study, model: ResolvedModel) -> list[tuple[Kind, int]]:
-    """The kinds and batches of a series; what runs one call at a time has but one batch."""
+@dataclass(frozen=True)
+class _Point:
+    kind: Kind
+    batch: int
+    input: Literal["synthetic", "images"] = "synthetic"
+
+
+def _points(study: Study, model: ResolvedModel) -> list[_Point]:
+    """The points of a series; what runs one call at a time has but one batch, and synthetic input."""
     single, batches = model.fixed_batch or 1, sorted(study.batches)
-    points: list[tuple[Kind, int]] = []
+    points: list[_Point] = []
     if "latency" in model.kinds:
-        points.append(("latency", single))
+        points.append(_Point("latency", single))
     if "throughput" in model.kinds:
-        points += [("throughput", batch) for batch in batches]
+        points += [
+            _Point("throughput", batch, word)
+            for word in sorted(study.input, reverse=True)  # synthetic first
+            for batch in batches
+        ]
     if "loadgen" in model.kinds:
         offline = study.loadgen is not None and study.loadgen.scenario == "offline"
-        points += [("loadgen", batch) for batch in (batches if offline else [single])]
+        points += [_Point("loadgen", batch) for batch in (batches if offline else [single])]
     return points
 
 
@@ -158,21 +170,40 @@ def _speed(
     entry: ResolvedEngine,
     precision: Precision,
     tables: Mapping[str, CalibratedModel],
-    kind: Kind,
-    batch: int,
+    point: _Point,
     repeat: int,
     crew: Crew,
 ) -> Planned:
     calibrated = tables.get(model.label)
-    spec = _spec(resolved, model, entry, kind, precision, batch, repeat, crew)
+    feed = _feed(resolved, model) if point.input == "images" else None
+    spec = _spec(resolved, model, entry, point.kind, precision, point.batch, repeat, crew, feed=feed)
     short = _too_few(resolved.study, entry, crew)
     planned = Planned(spec, ("unsupported", short)) if short else _with_table(spec, model, entry, calibrated)
-    if model.fixed_batch not in (None, batch) and planned.refused is None:
+    if feed is not None and planned.refused is None and (why := _not_fed(model)):
+        return Planned(planned.spec, ("unsupported", why), "ModelError")
+    if model.fixed_batch not in (None, point.batch) and planned.refused is None:
         why = f": {model.fixed_why}" if model.fixed_why else ""
         return Planned(
             planned.spec, ("unsupported", f"the model's batch is fixed at {model.fixed_batch}{why}")
         )
     return planned
+
+
+def _feed(resolved: Resolved, model: ResolvedModel) -> FeedTask:
+    """The images that a model's throughput trials are fed with."""
+    section = fed_from(resolved.study, model)
+    images = resolved.sets[section.data, section.labels]
+    workers = resolved.study.images.workers if resolved.study.images else None
+    return FeedTask(
+        data=section.data, labels=section.labels, listing_sha256=images.listing_sha256, workers=workers
+    )
+
+
+def _not_fed(model: ResolvedModel) -> str | None:
+    """Why a model cannot be fed with images."""
+    if not model.takes_images:
+        return "the model takes no images to be fed with"
+    return None if model.preprocess else "no preprocessing is given, so no image can be fed to the model"
 
 
 def _too_few(study: Study, entry: ResolvedEngine, crew: Crew) -> str | None:
@@ -283,6 +314,7 @@ def _spec(
     *,
     calibration: CalibrationTask | None = None,
     accuracy: AccuracyTask | None = None,
+    feed: FeedTask | None = None,
 ) -> TrialSpec:
     study = resolved.study
     spec = TrialSpec(
@@ -298,7 +330,7 @@ def _spec(
             ranks=crew[0],
             place=crew[1],
             copies="included" if entry.device == "cpu" else study.copies,
-            input="synthetic" if kind in SPEED_KINDS or _on_synthetic(calibration) else "images",
+            input="images" if feed or accuracy or (calibration and calibration.data) else "synthetic",
             repeat=repeat,
         ),
         folder=str(resolved.folder),
@@ -318,6 +350,7 @@ def _spec(
         calibration=calibration,
         accuracy=accuracy,
         loadgen=study.loadgen if kind == "loadgen" else None,
+        feed=feed,
         power=_power(study, kind),
         device_uuid=entry.uuid,
         places=entry.places,
@@ -354,10 +387,6 @@ def _content_of(split: str) -> str | None:
         return hashlib.sha256(Path(split).read_bytes()).hexdigest()
     except OSError:
         return None  # the trial says what is wrong with it
-
-
-def _on_synthetic(calibration: CalibrationTask | None) -> bool:
-    return calibration is not None and calibration.data is None
 
 
 def _refusal(entry: ResolvedEngine, precision: Precision) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer import registry
-from inferometer.config import AccuracySection, EngineEntry, Study
+from inferometer.config import AccuracySection, CalibrationSection, EngineEntry, ImagesSection, Study
 from inferometer.contracts import Engine
 from inferometer.data.imageset import ImageSet, check_labels, open_set
 from inferometer.environment.cgroup import usable_cores
@@ -19,7 +19,7 @@ from inferometer.study.model import ResolvedModel, resolve_model
 from inferometer.trials.loadgen import loadgen_library
 from inferometer.trials.spec import Place
 
-__all__ = ["Resolved", "ResolvedEngine", "resolve"]
+__all__ = ["Resolved", "ResolvedEngine", "fed_from", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,28 @@ def resolve(study: Study, folder: Path) -> Resolved:
     _distinct(models)
     sections = [one for model in models for one in (model.calibration, model.accuracy) if one is not None]
     scored = {(one.data, one.labels) for one in sections if isinstance(one, AccuracySection)}
+    fed = [fed_from(study, model) for model in models] if "images" in study.input else []
     sets = {
         place: open_set(*place, labelled=place in scored)
-        for place in dict.fromkeys((one.data, one.labels) for one in sections)
+        for place in dict.fromkeys((one.data, one.labels) for one in (*sections, *fed))
     }
     for model in models:
         if model.accuracy is not None and model.classes is not None and model.not_scored is None:
             images = sets[model.accuracy.data, model.accuracy.labels]
             check_labels(images, model.classes, model.label, model.label_offset)
     return Resolved(study, folder, models, engines, sets)
+
+
+def fed_from(study: Study, model: ResolvedModel) -> ImagesSection | AccuracySection | CalibrationSection:
+    """Where the images lie that a model's throughput trials are fed with.
+
+    Raises:
+        ConfigError: The study names none.
+    """
+    section = study.images or model.accuracy or model.calibration
+    if section is None:
+        raise ConfigError(f"{model.label}: input: images wants to know which: give images: {{data: DIR}}")
+    return section
 
 
 def _engine(entry: EngineEntry, study: Study) -> ResolvedEngine:

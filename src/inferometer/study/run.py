@@ -354,6 +354,7 @@ def _config(spec: TrialSpec, study: Study) -> dict[str, object]:
         if spec.accuracy
         else None,
         "loadgen": spec.loadgen.model_dump(mode="json") if spec.loadgen else None,
+        "images": spec.feed.model_dump(mode="json", exclude={"data", "labels"}) if spec.feed else None,
         "power": _power_config(spec.power),
     }
 
@@ -376,7 +377,7 @@ def _same_series(record: Record, item: Planned) -> bool:
     return (
         (theirs.kind, theirs.model, theirs.engine, theirs.device, theirs.precision, config.get("loadgen"))
         == (ours.kind, ours.model, ours.engine, ours.device, ours.precision, asked)
-        and (theirs.ranks, theirs.place) == (ours.ranks, ours.place)
+        and (theirs.ranks, theirs.place, theirs.input) == (ours.ranks, ours.place, ours.input)
     ) and (record.model, config.get("options")) == (item.spec.model, item.spec.options)
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "SPEED_KINDS",
     "AccuracyTask",
     "CalibrationTask",
+    "FeedTask",
     "Job",
     "Place",
     "PowerTask",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 SPEED_KINDS: frozenset[Kind] = frozenset({"throughput", "latency", "loadgen"})
-"""Kinds of trials that time the model, on synthetic input, as often as the study repeats."""
+"""Kinds of trials that time the model, as often as the study repeats."""
 
 
 class CalibrationTask(Frozen):
@@ -63,6 +64,15 @@ class AccuracyTask(Frozen):
     listing_sha256: str
     images: int | None
     exclude: tuple[str, ...]
+
+
+class FeedTask(Frozen):
+    """Which images a throughput trial is fed with, by how many threads (None: one for each of its cores)."""
+
+    data: str
+    labels: str | None = None
+    listing_sha256: str
+    workers: int | None = None
 
 
 class PowerTask(Frozen):
@@ -112,6 +122,7 @@ class TrialSpec(Frozen):
     calibration: CalibrationTask | None = None
     accuracy: AccuracyTask | None = None
     loadgen: LoadGenSection | None = None
+    feed: FeedTask | None = None
     power: PowerTask | None = None
     device_uuid: str | None = None
     places: tuple[Place, ...] = ()
@@ -231,6 +242,8 @@ def identity_of(spec: TrialSpec) -> str:
             content["place"] = trial.place
         if spec.template is not None:
             content["launch"] = spec.template
+    if spec.feed is not None:
+        content["feed"] = spec.feed.model_dump(mode="json", include={"listing_sha256", "workers"})
     if spec.power is not None:
         section = spec.power.section.model_dump(mode="json", exclude={"settle_max_s"})
         content["power"] = section | {"meters": [_metered(one) for one in spec.power.section.meters]}

@@ -7,6 +7,7 @@ import time
 import zipfile
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
@@ -27,8 +28,9 @@ from inferometer.measure import (
     measure_throughput,
     throughput_of,
 )
-from inferometer.records import LoadWindow, Outcome, Sidecar
+from inferometer.records import Feeding, LoadWindow, Outcome, Sidecar
 from inferometer.store import arrays, write_sidecar
+from inferometer.trials.feeding import FedSession, fed, feeding_of
 from inferometer.trials.session import open_session, what_it_tells
 from inferometer.trials.spec import PowerTask, TrialSpec
 
@@ -50,21 +52,25 @@ def run_speed(spec: TrialSpec, together: Together = ONE_RANK, rank: int | None =
     assert batch is not None, "planning gives every speed trial a batch"
     opened = open_session(spec, batch)
     window: LoadWindow | None = None
+    feeding: Feeding | None = None
     with opened.session as session:
         feeds = synthetic_feeds(session.inputs, spec.seed, ranges=spec.ranges)
         for slot in range(session.in_flight):
             session.prepare(slot, feeds)
-        if spec.trial.kind == "latency":
-            measurement = measure_latency(session, batch, spec.measure, together)
-        else:
-            together.begin()
-            idle = _idle(spec.power)
-            min_s = spec.power.min_s if spec.power else 0.0
-            measurement = measure_throughput(session, batch, spec.measure, min_s, together)
-            if spec.power is not None:
-                window = load_window_of(measurement).model_copy(update={"idle_loaded": idle})
-        memory, missing = opened.peak.taken(spec.trial.device, session.device_peak_bytes())
-        together.all(True)  # what follows is untimed, and the others still run
+        with fed(spec, session, batch, rank or 0) if spec.feed else nullcontext(session) as driven:
+            if spec.trial.kind == "latency":
+                measurement = measure_latency(driven, batch, spec.measure, together)
+            else:
+                together.begin()
+                idle = _idle(spec.power)
+                min_s = spec.power.min_s if spec.power else 0.0
+                measurement = measure_throughput(driven, batch, spec.measure, min_s, together)
+                if spec.power is not None:
+                    window = load_window_of(measurement).model_copy(update={"idle_loaded": idle})
+            memory, missing = opened.peak.taken(spec.trial.device, session.device_peak_bytes())
+            together.all(True)  # what follows is untimed, and the others still run
+            if isinstance(driven, FedSession):
+                feeding = feeding_of(driven, measurement, together, on_cpu=spec.trial.device == "cpu")
         sidecars = [_stamps(spec, measurement, rank)]
         share = None
         if rank:
@@ -95,6 +101,7 @@ def run_speed(spec: TrialSpec, together: Together = ONE_RANK, rank: int | None =
         latency_s=latency,
         memory=memory,
         load_window=window,
+        feeding=feeding,
         load_s=opened.load_s,
         compile_s=told.compile_s,
         session=told.session,
