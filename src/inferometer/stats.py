@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 
 __all__ = [
+    "Difference",
     "Interval",
     "Ratio",
     "holm",
@@ -23,8 +24,10 @@ __all__ = [
     "percentile",
     "rate_interval",
     "ratio_interval",
+    "share_upper",
     "t_cdf",
     "t_quantile",
+    "trimmed_difference",
 ]
 
 _CONFIDENCE = 0.95
@@ -58,6 +61,18 @@ class Ratio:
     lo: float
     hi: float
     p: float
+    df: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of two means, its standard error, and the degrees of freedom of that.
+
+    ``error`` 0: no side varies at all.
+    """
+
+    value: float
+    error: float
     df: float
 
 
@@ -171,6 +186,36 @@ def ratio_interval(a: Sequence[float], b: Sequence[float]) -> Ratio | None:
     return Ratio(math.exp(difference), math.exp(difference - half), math.exp(difference + half), p, df)
 
 
+def trimmed_difference(a: Sequence[float], b: Sequence[float], trim: float = 0.2) -> Difference | None:
+    """The trimmed mean of ``b`` less that of ``a``; None with fewer than two values on a side.
+
+    A share ``trim`` of the values, rounded down, is left out at each end of each side: with fewer than five
+    values none is, and this is Welch's test. One reading far off, as a disturbed machine gives now and then,
+    then neither moves the mean nor widens its error.
+
+    Source: K. K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974).
+    """
+    if min(len(a), len(b)) < 2:
+        return None
+    (mean_a, square_a, left_a), (mean_b, square_b, left_b) = (_trimmed(side, trim) for side in (a, b))
+    error = math.sqrt(square_a + square_b)
+    if error < 1e-15:
+        return Difference(mean_b - mean_a, 0.0, math.inf)
+    df = (square_a + square_b) ** 2 / (square_a**2 / (left_a - 1) + square_b**2 / (left_b - 1))
+    return Difference(mean_b - mean_a, error, max(df, 1.0))
+
+
+def _trimmed(values: Sequence[float], trim: float) -> tuple[float, float, int]:
+    """The trimmed mean, the square of its standard error, and how many values are left."""
+    ordered, n = sorted(values), len(values)
+    cut = int(trim * n)
+    left = n - 2 * cut
+    inner = ordered[cut : n - cut]
+    winsorised = [inner[0]] * cut + inner + [inner[-1]] * cut
+    spread = (n - 1) * statistics.variance(winsorised)
+    return statistics.fmean(inner), spread / (left * (left - 1)), left
+
+
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     """The p-values, in their own order, corrected for how many there are.
 
@@ -185,6 +230,22 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
         floor = max(floor, min(1.0, (len(p_values) - rank) * p_values[index]))
         corrected[index] = floor
     return tuple(corrected)
+
+
+def share_upper(hits: int, of: int, confidence: float = _CONFIDENCE) -> float:
+    """The exact one-sided upper bound of a share of which ``hits`` in ``of`` trials were seen (fractions).
+
+    Source: C. J. Clopper, E. S. Pearson, Biometrika 26 (1934): the share at which so few hits have a
+    probability of 1 - ``confidence``; by their tie to the incomplete beta function, Abramowitz and Stegun 26.5.24.
+    """
+    if hits >= of:
+        return 1.0
+    low, high = 0.0, 1.0
+    while high - low > 1e-12:
+        middle = (low + high) / 2
+        few = 1 - _incomplete_beta(hits + 1, of - hits, middle)
+        low, high = (middle, high) if few > 1 - confidence else (low, middle)
+    return high
 
 
 def percentile(sorted_values: Sequence[float], q: float) -> float | None:

@@ -178,3 +178,32 @@ def test_the_interval_of_a_median_lies_between_the_ranks_of_the_sign_test(
     # Source: tables of binomial confidence limits for the median, 95 %.
     values = random.Random(0).sample(range(1, n + 1), n)
     assert stats.median_interval([float(value) for value in values]) == ranks
+
+
+def test_the_trimmed_difference_is_the_published_test() -> None:
+    """By scipy 1.16: ``ttest_ind(b, a, equal_var=False, trim=0.2)``."""
+    a, b = [10.1, 9.8, 10.3, 10.0, 14.0, 9.9, 10.2], [10.6, 10.4, 10.9, 10.5, 10.7]
+    found = stats.trimmed_difference(a, b)
+    assert found is not None
+    assert found.value == pytest.approx(0.5)
+    assert found.value / found.error == pytest.approx(3.9946773096848)
+    assert found.df == pytest.approx(5.778940483976)
+
+
+def test_with_fewer_than_five_values_nothing_is_trimmed() -> None:
+    a, b = [1.0, 2.0, 4.0, 3.0], [2.0, 3.0, 7.0]
+    found = stats.trimmed_difference(a, b)
+    assert found is not None
+    assert found.value == pytest.approx(1.5)
+    assert found.error**2 == pytest.approx(statistics.variance(a) / 4 + statistics.variance(b) / 3)
+    assert stats.trimmed_difference([1.0], b) is None
+    assert stats.trimmed_difference([2.0, 2.0], [3.0, 3.0]) == stats.Difference(1.0, 0.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("hits", "of", "bound"),
+    [(0, 59, 1 - 0.05 ** (1 / 59)), (3, 3, 1.0), (1, 2, math.sqrt(0.95)), (10, 2000, 0.00846635)],
+)
+def test_the_exact_bound_of_a_share(hits: int, of: int, bound: float) -> None:
+    """The last by scipy: ``beta.ppf(0.95, 11, 1990)``."""
+    assert stats.share_upper(hits, of) == pytest.approx(bound, abs=1e-6)

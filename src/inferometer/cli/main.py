@@ -23,6 +23,7 @@ from inferometer.cli import (
     doctor,
     engines,
     explain,
+    gate,
     inventory,
     meters,
     models,
@@ -50,7 +51,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, run, slurm, bench, calibrate, accuracy, doctor, report, explain):
+for verb in (demo, run, slurm, bench, calibrate, accuracy, doctor, report, explain, gate):
     app.command(name=verb.NAME)(verb.command)
 app.add_typer(models.app, name="models")
 app.add_typer(meters.app, name="meters")

@@ -1,0 +1,285 @@
+"""Is a new store slower than a base by more than is allowed? Pass, fail, or not to be told (pure).
+
+A point passes when the one-sided 95 % bound of its slowdown is within what is allowed, and fails when it is
+wholly beyond. All points have to pass, each at 5 %: a gate that passes errs in one of 20 cases at most,
+however many points there are. One that fails is enough, so that those p-values are corrected by Holm.
+
+Source: R. L. Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24 (1982)
+(intersection-union test).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inferometer.analysis.gate_rows import Gate, GateMetric, GatePoint, GateVerdict
+from inferometer.analysis.grouping import in_order, setups
+from inferometer.analysis.machines import machines_of
+from inferometer.analysis.probe import change_between
+from inferometer.analysis.rows import Machine
+from inferometer.analysis.setup import Setup
+from inferometer.analysis.wording import model_names, plural
+from inferometer.errors import ConfigError
+from inferometer.records import Kind, Record
+from inferometer.stats import Difference, holm, t_cdf, t_quantile, trimmed_difference
+
+__all__ = ["LEAST_REPEATS", "gate", "repeats_wanted"]
+
+LEAST_REPEATS = 5
+"""From so many repeats on one reading far off is left out. Source: `inferometer.stats.trimmed_difference`."""
+
+_SIGNIFICANT = 0.05
+_POWER = 0.9
+_MOST_REPEATS = 1000
+_METRICS: Mapping[Kind, GateMetric] = {"throughput": "images_per_s", "latency": "latency_s"}
+# Of a record's settings those that make another speed; what is asked for in the same words.
+_SETTINGS = ("engine_version", "options", "preprocess", "isolation", "measure", "output", "launch")
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A setup's records in one store."""
+
+    records: tuple[Record, ...]
+    values: tuple[float, ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(record.id for record in self.records)
+
+
+def gate(base: Sequence[Record], new: Sequence[Record], max_slowdown: float) -> Gate:
+    """Judge a store against another of the same study and machine.
+
+    Args:
+        base: Final records of the store that sets the pace.
+        new: Of the one that is judged.
+        max_slowdown: How much slower it may be (a fraction under 1).
+
+    Raises:
+        ConfigError: They come from different machines, or have no point in common.
+    """
+    _check_machines(base, new)
+    ours, theirs = _sides(base), _sides(new)
+    known = {key: side for key, side in ours.items() if side.values}
+    if not known.keys() & theirs.keys():
+        raise ConfigError("the two stores have no throughput or latency point in common: is it one study?")
+    models = list(dict.fromkeys(setup.model for _, setup in known))
+    order = sorted(known, key=lambda key: (key[0] == "latency", in_order(key[1], models)))
+    limit = math.log1p(-max_slowdown)
+    points = _corrected([_point(kind, setup, known[kind, setup], theirs.get((kind, setup)), limit)
+                         for kind, setup in order])  # fmt: skip
+    wanted = [one.more_repeats for one in points if one.verdict == "inconclusive"]
+    tells = bool(wanted) and None not in wanted
+    return Gate(
+        verdict=_verdict(points),
+        max_slowdown=max_slowdown,
+        points=points,
+        names=model_names(models),
+        differences=_differences(base, new),
+        notes=_notes(ours, theirs),
+        more_repeats=max((one for one in wanted if one is not None), default=None) if tells else None,
+    )
+
+
+def repeats_wanted(found: Difference, limit: float, repeats: int) -> int | None:
+    """Repeats on each side with which nine in ten times the difference is told from the limit.
+
+    None: more than 1000. It takes the differences and spreads that were seen as the true ones.
+
+    Args:
+        found: Of logarithms, from ``repeats`` repeats on each side.
+        limit: What it is held against.
+        repeats: The smaller number of both sides.
+
+    Source: the usual sum of the two quantiles times the error; NIST/SEMATECH e-Handbook, 7.2.2.2.
+    """
+    distance = abs(found.value - limit)
+    for count in range(2, _MOST_REPEATS + 1):
+        df = 2.0 * (count - 1)
+        reach = t_quantile(1 - _SIGNIFICANT, df) + t_quantile(_POWER, df)
+        if distance >= reach * found.error * math.sqrt(repeats / count):
+            return count
+    return None
+
+
+def _sides(records: Sequence[Record]) -> dict[tuple[Kind, Setup], _Side]:
+    """By kind and setup; a store holds one machine."""
+    index = {record.id: 0 for record in records}
+    found = {}
+    for kind, metric in _METRICS.items():
+        chosen = [one for one in records if one.trial.kind == kind and one.status != "interrupted"]
+        for setup, members in setups(chosen, index).items():
+            values = [value for one in members if (value := _value(one, metric)) is not None]
+            found[kind, setup] = _Side(tuple(members), tuple(values))
+    return found
+
+
+def _value(record: Record, metric: GateMetric) -> float | None:
+    if record.status != "ok":
+        return None
+    if metric == "latency_s":
+        return record.latency_s.p50 if record.latency_s else None
+    return record.throughput.images_per_s if record.throughput else None
+
+
+def _point(kind: Kind, setup: Setup, base: _Side, new: _Side | None, limit: float) -> GatePoint:
+    point = GatePoint(
+        setup=setup,
+        metric=_METRICS[kind],
+        verdict="inconclusive",
+        reason=None,
+        base=base.values,
+        new=new.values if new else (),
+        slowdown=None,
+        bounds=None,
+        p_slower=None,
+        p_within=None,
+        more_repeats=None,
+        machine_change=None,
+        base_ids=base.ids,
+        new_ids=new.ids if new else (),
+    )
+    if new is None:
+        return replace(point, reason="NEW has no record of it: run the study to its end")
+    if not new.values:
+        return _without_values(point, new)
+    change = change_between(_ok(base), _ok(new))
+    point = replace(point, machine_change=change)
+    before, after = ([math.log(value) for value in side] for side in (base.values, new.values))
+    if kind == "latency":
+        before, after = after, before  # the quicker call is the faster
+    found = trimmed_difference(before, after)
+    if found is None:
+        ratio = math.exp(statistics.fmean(after) - statistics.fmean(before))
+        least = min(len(base.values), len(new.values))
+        return replace(point, slowdown=1 - ratio, reason="one repeat on a side supports no verdict",
+                       more_repeats=LEAST_REPEATS - least)  # fmt: skip
+    half = t_quantile(1 - _SIGNIFICANT, found.df) * found.error if found.error else 0.0
+    point = replace(
+        point,
+        slowdown=-math.expm1(found.value),
+        bounds=(-math.expm1(found.value + half), -math.expm1(found.value - half)),
+        p_slower=_p(limit - found.value, found),
+        p_within=_p(found.value - limit, found),
+    )
+    if change is not None and change.changed:
+        return replace(point, p_slower=None, reason="the machine changed between the two")
+    repeats = min(len(base.values), len(new.values))
+    wanted = repeats_wanted(found, limit, repeats)
+    # One that has its repeats and yet was not told was unlucky: some more, rather than none.
+    return replace(point, more_repeats=None if wanted is None else max(wanted - repeats, LEAST_REPEATS))
+
+
+def _without_values(point: GatePoint, new: _Side) -> GatePoint:
+    last = new.records[-1]
+    if last.status == "ok":  # too few calls for a median
+        return replace(point, reason="NEW has too few calls for a median: measure longer (measure.max_s)")
+    return replace(point, verdict="fail", reason=f"{last.status.replace('_', ' ')}: {last.reason}")
+
+
+def _p(distance: float, found: Difference) -> float:
+    """Of seeing so much on this side of the limit, if the truth were on the other."""
+    if not found.error:
+        return 0.0 if distance >= 0 else 1.0
+    return t_cdf(-distance / found.error, found.df)
+
+
+def _corrected(points: Sequence[GatePoint]) -> tuple[GatePoint, ...]:
+    """With the p-values that can make the gate fail corrected, and the verdicts that follow."""
+    fair = iter(holm([one.p_slower for one in points if one.p_slower is not None]))
+    return tuple(
+        one if one.p_slower is None else _judged(replace(one, p_slower=next(fair))) for one in points
+    )
+
+
+def _judged(point: GatePoint) -> GatePoint:
+    if point.p_slower is not None and point.p_slower < _SIGNIFICANT:
+        return replace(point, verdict="fail", more_repeats=None)
+    if point.p_within is not None and point.p_within < _SIGNIFICANT:
+        return replace(point, verdict="pass", more_repeats=None)
+    why = "the repeats scatter too much to tell"
+    if point.more_repeats is None:
+        why += f"; more than {_MOST_REPEATS} would be wanted, since the slowdown is about what is allowed"
+    return replace(point, reason=why)
+
+
+def _verdict(points: Sequence[GatePoint]) -> GateVerdict:
+    found = {one.verdict for one in points}
+    if "fail" in found:
+        return "fail"
+    return "pass" if found == {"pass"} else "inconclusive"
+
+
+def _ok(side: _Side) -> list[Record]:
+    return [record for record in side.records if record.status == "ok"]
+
+
+def _check_machines(base: Sequence[Record], new: Sequence[Record]) -> None:
+    named: list[Machine] = []
+    for name, records in (("BASE", base), ("NEW", new)):
+        machines = machines_of(records)[0]
+        if len(machines) > 1:
+            raise ConfigError(f"{name} holds records of {plural(len(machines), 'machine')}: a gate wants one")
+        named += machines
+    if len(named) == 2 and named[0].key != named[1].key:
+        titles = [one.title for one in named]
+        where = f"{titles[0]} and {titles[1]}" if titles[0] != titles[1] else f"two machines like {titles[0]}"
+        raise ConfigError(f"BASE and NEW were measured on {where}: a gate wants one and the same machine")
+
+
+def _differences(base: Sequence[Record], new: Sequence[Record]) -> tuple[str, ...]:
+    """Settings and model files that differ, by their values in each store."""
+    ours, theirs = _settings(base), _settings(new)
+    return tuple(
+        f"{name}: {' and '.join(sorted(ours[name]))} in BASE, {' and '.join(sorted(theirs[name]))} in NEW"
+        for name in ours
+        if name in theirs and ours[name] != theirs[name]
+    )
+
+
+def _settings(records: Sequence[Record]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for record in records:
+        if record.trial.kind not in _METRICS:
+            continue
+        if record.model is not None:
+            found.setdefault(f"{record.trial.model}'s file", set()).add(record.model.sha256[:12])
+        for name in _SETTINGS:
+            for key, value in _flat(name, (record.config or {}).get(name)):
+                found.setdefault(key, set()).add(value)
+        for key, value in _flat("libraries", (record.environment or {}).get("libraries")):
+            found.setdefault(key, set()).add(value)
+    return found
+
+
+def _flat(name: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [pair for key, inner in value.items() for pair in _flat(f"{name}.{key}", inner)]
+    return [] if value is None else [(name, str(value))]
+
+
+def _notes(
+    base: Mapping[tuple[Kind, Setup], _Side], new: Mapping[tuple[Kind, Setup], _Side]
+) -> tuple[str, ...]:
+    found = []
+    without = sum(not side.values for side in base.values())
+    if without:
+        found.append(
+            f"{plural(without, 'point')} of BASE {'has' if without == 1 else 'have'} no figure: not judged"
+        )
+    only = len(new.keys() - base.keys())
+    if only:
+        found.append(f"{plural(only, 'point')} of NEW {'is' if only == 1 else 'are'} not in BASE: not judged")
+    broken = sum(one.status != "ok" for side in new.values() if side.values for one in side.records)
+    if broken:
+        found.append(f"{plural(broken, 'repeat')} of NEW did not end well: the others are judged")
+    few = min((len(values) for side in (*base.values(), *new.values()) if (values := side.values)), default=0)
+    if 1 < few < LEAST_REPEATS:
+        found.append(
+            f"{plural(few, 'repeat')} a side: from {LEAST_REPEATS} on one reading far off does no harm"
+        )
+    return tuple(found)

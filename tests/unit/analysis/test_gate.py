@@ -1,0 +1,181 @@
+"""The gate: pass, fail and inconclusive by hand, and how often it errs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferometer.analysis.gate import gate, repeats_wanted
+from inferometer.errors import ConfigError
+from inferometer.records import Record
+from inferometer.stats import Difference, share_upper, t_quantile
+from tests.unit.report.sample_records import ENVIRONMENT, latency, probe, record, throughput
+
+STEADY = (100.0, 100.2, 99.8, 100.1, 99.9)
+
+
+def rates(values: Sequence[float], batch: int = 1, **fields: Any) -> list[Record]:
+    return [
+        record(batch=batch, repeat=repeat, throughput=throughput(value), **fields)
+        for repeat, value in enumerate(values)
+    ]
+
+
+def latencies(values: Sequence[float]) -> list[Record]:
+    return [record("latency", repeat=repeat, latency_s=latency(value)) for repeat, value in enumerate(values)]
+
+
+def times(values: Sequence[float], factor: float) -> list[float]:
+    return [value * factor for value in values]
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "pass"), (1.2, "pass"), (0.98, "pass"), (0.96, "fail"), (0.5, "fail")]
+)
+def test_steady_repeats_are_judged_by_the_limit(factor: float, verdict: str) -> None:
+    found = gate(rates(STEADY), rates(times(STEADY, factor)), 0.03)
+    assert found.verdict == verdict
+    (point,) = found.points
+    assert point.slowdown == pytest.approx(1 - factor)
+    assert point.bounds is not None
+    assert point.bounds[0] < 1 - factor < point.bounds[1]
+
+
+def test_a_longer_latency_is_slower() -> None:
+    assert gate(latencies(STEADY), latencies(times(STEADY, 1.1)), 0.03).verdict == "fail"
+    assert gate(latencies(STEADY), latencies(times(STEADY, 0.9)), 0.03).verdict == "pass"
+    found = gate(latencies(STEADY), latencies(times(STEADY, 1 / 0.98)), 0.03)
+    assert found.verdict == "pass"
+    assert found.points[0].slowdown == pytest.approx(0.02)
+
+
+def test_what_scatters_is_inconclusive_and_wants_more_repeats() -> None:
+    noisy = (100.0, 110.0, 92.0, 104.0, 95.0)
+    found = gate(rates(noisy), rates(noisy[::-1]), 0.03)
+    assert found.verdict == "inconclusive"
+    assert found.points[0].reason == "the repeats scatter too much to tell"
+    more = found.more_repeats
+    assert more is not None
+    assert 60 < more < 200
+
+
+def test_at_the_limit_no_number_of_repeats_tells() -> None:
+    found = gate(rates(STEADY), rates(times(STEADY, 0.97)), 0.03)
+    assert (found.verdict, found.more_repeats) == ("inconclusive", None)
+    assert "more than 1000 would be wanted" in (found.points[0].reason or "")
+
+
+def test_one_repeat_supports_no_verdict_in_either_direction() -> None:
+    for factor in (1.0, 0.5):
+        found = gate(rates([100.0]), rates([100.0 * factor]), 0.03)
+        assert (found.verdict, found.more_repeats) == ("inconclusive", 4)
+
+
+def test_equal_to_the_last_bit_is_judged_exactly() -> None:
+    assert gate(rates([50.0] * 3), rates([50.0] * 3), 0.03).verdict == "pass"
+    assert gate(rates([50.0] * 3), rates([48.0] * 3), 0.03).verdict == "fail"
+
+
+def test_one_reading_far_off_does_no_harm_from_five_on() -> None:
+    disturbed = (100.0, 100.2, 60.0, 100.1, 99.9)
+    assert gate(rates(STEADY), rates(disturbed), 0.03).verdict == "pass"
+    assert gate(rates(STEADY[:4]), rates(disturbed[:4]), 0.03).verdict == "inconclusive"
+
+
+def test_one_point_that_fails_is_enough_and_all_have_to_pass() -> None:
+    base = rates(STEADY) + rates(STEADY, batch=8)
+    assert gate(base, rates(STEADY) + rates(times(STEADY, 0.9), batch=8), 0.03).verdict == "fail"
+    noisy = (100.0, 120.0, 80.0, 104.0, 95.0)
+    assert gate(base, rates(STEADY) + rates(noisy, batch=8), 0.03).verdict == "inconclusive"
+    assert gate(base, base, 0.03).verdict == "pass"
+
+
+def test_a_point_that_new_lost_fails_and_one_that_it_has_not_come_to_is_not_judged() -> None:
+    base = rates(STEADY) + rates(STEADY, batch=8)
+    lost = [record(batch=8, status="out_of_memory", reason="the kernel killed the worker")]
+    found = gate(base, rates(STEADY) + lost, 0.03)
+    assert [one.verdict for one in found.points] == ["pass", "fail"]
+    assert found.points[1].reason == "out of memory: the kernel killed the worker"
+    found = gate(base, rates(STEADY), 0.03)
+    assert (found.verdict, found.points[1].reason) == (
+        "inconclusive",
+        "NEW has no record of it: run the study to its end",
+    )
+
+
+def test_a_repeat_that_failed_and_points_of_one_side_are_told() -> None:
+    lost = record(repeat=5, status="failed", reason="it broke")
+    found = gate(rates(STEADY), [*rates(STEADY), lost, *rates(STEADY, batch=4)], 0.03)
+    assert found.verdict == "pass"
+    assert found.notes == (
+        "1 point of NEW is not in BASE: not judged",
+        "1 repeat of NEW did not end well: the others are judged",
+    )
+
+
+def test_a_machine_that_changed_supports_no_verdict() -> None:
+    slow = rates(times(STEADY, 0.8), probe=probe(compute=9.0e9))
+    found = gate(rates(STEADY), slow, 0.03)
+    assert (found.verdict, found.points[0].reason) == (
+        "inconclusive",
+        "the machine changed between the two",
+    )
+
+
+def test_another_machine_is_refused() -> None:
+    other = {**ENVIRONMENT, "machine_key": "another"}
+    with pytest.raises(ConfigError, match=r"two machines like .*: a gate wants one and the same machine"):
+        gate(rates(STEADY), rates(STEADY, environment=other), 0.03)
+
+
+def test_nothing_in_common_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no throughput or latency point in common"):
+        gate(rates(STEADY), rates(STEADY, batch=2), 0.03)
+
+
+def test_what_differs_is_told() -> None:
+    def version(text: str) -> list[Record]:
+        return rates(STEADY, config={"engine_version": text, "options": {"threads": 2}})
+
+    assert gate(version("1.0"), version("1.1"), 0.03).differences == (
+        "engine_version: 1.0 in BASE, 1.1 in NEW",
+    )
+
+
+def test_repeats_wanted_reach_from_the_difference_to_the_limit() -> None:
+    found, limit = Difference(0.0, 0.01, 8), math.log(0.97)
+    count = repeats_wanted(found, limit, 5)
+    assert count is not None
+
+    def reach(n: int) -> float:
+        df = 2 * (n - 1)
+        return (t_quantile(0.95, df) + t_quantile(0.9, df)) * 0.01 * math.sqrt(5 / n)
+
+    assert reach(count) <= -limit < reach(count - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("repeats", [3, 5, 8])
+def test_how_often_it_errs_on_noise_of_1_percent_with_outliers(repeats: int) -> None:
+    """500 simulated pairs: identical ones seldom fail, ones 10 % slower seldom pass, and both mostly end."""
+    chance = np.random.default_rng(7)
+
+    def repeated(speed: float) -> list[Record]:
+        values = speed * np.exp(chance.normal(0, 0.01, repeats)) * np.where(
+            chance.random(repeats) < 0.03, chance.uniform(0.6, 0.95, repeats), 1.0
+        )  # fmt: skip
+        return rates([float(one) for one in values])
+
+    same = Counter(gate(repeated(100), repeated(100), 0.03).verdict for _ in range(500))
+    slow = Counter(gate(repeated(100), repeated(90), 0.03).verdict for _ in range(500))
+    assert share_upper(same["fail"], 500) < 0.05
+    assert share_upper(slow["pass"], 500) < 0.05
+    if repeats >= 5:
+        assert slow["inconclusive"] / 500 < 0.2
+    if repeats >= 8:
+        assert same["inconclusive"] / 500 < 0.2
