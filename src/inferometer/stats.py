@@ -235,8 +235,9 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 def share_upper(hits: int, of: int, confidence: float = _CONFIDENCE) -> float:
     """The exact one-sided upper bound of a share of which ``hits`` in ``of`` trials were seen (fractions).
 
-    Source: C. J. Clopper, E. S. Pearson, Biometrika 26 (1934): the share at which so few hits have a
-    probability of 1 - ``confidence``; by their tie to the incomplete beta function, Abramowitz and Stegun 26.5.24.
+    It is the share at which so few hits have a probability of 1 - ``confidence``.
+
+    Source: C. J. Clopper, E. S. Pearson, Biometrika 26 (1934); Abramowitz and Stegun 26.5.24.
     """
     if hits >= of:
         return 1.0

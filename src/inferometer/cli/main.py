@@ -19,6 +19,7 @@ from inferometer.cli import (
     accuracy,
     bench,
     calibrate,
+    choose,
     demo,
     doctor,
     engines,
@@ -51,7 +52,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, run, slurm, bench, calibrate, accuracy, doctor, report, explain, gate):
+for verb in (demo, run, slurm, bench, calibrate, accuracy, doctor, report, explain, choose, gate):
     app.command(name=verb.NAME)(verb.command)
 app.add_typer(models.app, name="models")
 app.add_typer(meters.app, name="meters")
