@@ -18,7 +18,6 @@ from inferometer.errors import ConfigError, EngineError
 from inferometer.records import Record
 from inferometer.store import read_store
 from inferometer.study.run import run_study
-from tests.scale.conftest import Launcher
 from tests.unit.study.watcher import Remembering
 
 pytestmark = pytest.mark.slow
@@ -185,7 +184,10 @@ def test_accuracy_over_two_ranks_is_that_of_one(tmp_path: Path, images: int | No
     assert found[1] == found[2]
 
 
-def test_more_ranks_than_cores_are_refused(mini: Path, tmp_path: Path, launcher: Launcher) -> None:
+def test_more_ranks_than_cores_are_refused_before_any_is_launched(
+    mini: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inferometer.study.resolve.check_launcher", None)
     most = usable_cores() + 1
     with pytest.raises(ConfigError, match=f"{most} ranks want {most} cores, and there are {most - 1}"):
         records_of(study(mini, ranks=[1, most]), tmp_path / "out")
@@ -205,6 +207,11 @@ def test_a_launcher_that_is_not_there_is_named(mini: Path, tmp_path: Path) -> No
     pytest.importorskip("mpi4py")
     with pytest.raises(EngineError, match="there is no 'nosuchlauncher' to launch ranks with"):
         records_of(study(mini, launch={"template": "nosuchlauncher {ranks} {command}"}), tmp_path / "out")
+
+
+def test_a_launcher_that_starts_nothing_is_named(mini: Path, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"true: of 2 ranks 0 were started: is launch\.template right"):
+        records_of(study(mini, launch={"template": "true {ranks} {command}"}), tmp_path / "out")
 
 
 @pytest.mark.usefixtures("launcher")

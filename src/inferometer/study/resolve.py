@@ -69,9 +69,9 @@ def resolve(study: Study, folder: Path) -> Resolved:
     """
     if study.loadgen is not None:
         loadgen_library()  # told now, not trial by trial
-    if max(study.ranks) > 1 or study.launch.template is not None:
-        check_launcher(study.launch.template, max(study.ranks))
     engines = tuple(_engine(entry, study) for entry in study.engines)
+    if max(study.ranks) > 1 or study.launch.template is not None:  # after what costs nothing to see
+        check_launcher(study.launch.template, max(study.ranks))
     if all(entry.absent for entry in engines):  # else the others run: the same study serves several machines
         raise EngineError("; ".join(dict.fromkeys(str(entry.absent) for entry in engines)))
     models = tuple(resolve_model(entry, study, folder) for entry in study.models)
