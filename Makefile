@@ -55,6 +55,8 @@ $(VENV)/.all: $(VENV)/.dev
 	done
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check scikit-learn \
 	  || echo "scikit-learn does not install here: the test that rebuilds the demo's images will skip"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps axe-playwright-python \
+	  || echo "axe-core does not install here: the tests of pages' accessibility will skip"
 	@for server in sushy-tools pyghmi; do \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $$server \
 	    || echo "$$server does not install here: the tests of its meter will skip"; \

@@ -1,8 +1,8 @@
 """What every page is made of: one HTML file that opens from disk and runs nothing from the records.
 
 Every text from a record is escaped where it is placed; data stands in JSON blocks in which no ``<`` is
-left; and the content security policy allows only the page's own scripts, by their hashes, and no
-connection at all.
+left; and the content security policy allows only the page's own scripts and style, by their hashes, and
+no connection at all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
@@ -19,10 +19,26 @@ from typing import Any
 
 import vl_convert
 
+from inferometer import __version__
 from inferometer.report.cells import Cell, Column, Table
-from inferometer.report.theme import css_variables
+from inferometer.report.characters import unturned
+from inferometer.report.keys import series_buttons, without_legends
+from inferometer.report.theme import css_variables, with_variables
 
-__all__ = ["asset", "json_block", "prose", "sheet", "vega", "whole"]
+__all__ = [
+    "asset",
+    "drawing_of",
+    "figure",
+    "footer",
+    "heading",
+    "json_block",
+    "link",
+    "look",
+    "prose",
+    "sheet",
+    "vega",
+    "whole",
+]
 
 # Longer texts may be broken into lines.
 _SHORT = 28
@@ -35,14 +51,18 @@ def whole(title: str, scripts: Sequence[str], body: str) -> str:
 
 def _head(title: str, scripts: Sequence[str]) -> str:
     """The head of a page: its title, style, and a policy that lets its own scripts run and nothing else."""
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline';"
-        " base-uri 'none'; form-action 'none'"
-    )
     light, dark = css_variables()
-    colours = (
-        f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    style = (
+        f"\n:root {{ {light} }}\n"
+        f"@media screen {{ :root[data-look=dark] {{ {dark} }} }}\n"
+        "@media screen and (prefers-color-scheme: dark)"
+        f" {{ :root:not([data-look=light]):not([data-look=dark]) {{ {dark} }} }}\n"
+        f"{asset('page.css')}"
+    )
+    hashes = " ".join(map(_source, scripts))
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src {_source(style)};"
+        " base-uri 'none'; form-action 'none'"
     )
     return "\n".join(
         (
@@ -51,7 +71,7 @@ def _head(title: str, scripts: Sequence[str]) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             "<meta name='viewport' content='width=device-width, initial-scale=1'>",
             f"<title>{escape(title)}</title>",
-            f"<style>\n{colours}{asset('page.css')}</style>",
+            f"<style>{style}</style>",
             "</head>",
         )
     )
@@ -62,8 +82,65 @@ def prose(text: str) -> str:
     return re.sub(r"(?<=\d) (?=%|ms\b|W\b|images/s|points)", "&nbsp;", escape(text))
 
 
-def sheet(table: Table, *, titled: bool) -> str:
-    """A table with its note; ``titled``: its title is shown, rather than read aloud alone."""
+def heading(name: str, title: str) -> str:
+    """The title of the section called ``name``, with a link to it."""
+    own = f"<h2 id='{escape(name)}-title'>{escape(title)}</h2>"
+    return f"<div class='heading'>{own}{link(name, title)}</div>"
+
+
+def link(name: str, title: str, text: str = "#") -> str:
+    """A link to the element called ``name``, to be copied or kept as a bookmark."""
+    aloud = f"<span class='unseen'> Link to: {escape(title)}</span>"
+    return f"<a class='link' href='#{escape(name)}'>{text}{aloud}</a>"
+
+
+def look() -> str:
+    """The choice between light and dark."""
+    options = (("", "as the system"), ("light", "light"), ("dark", "dark"))
+    items = "".join(f"<option value='{value}'>{text}</option>" for value, text in options)
+    return f"<p class='look'><label>Colours <select id='look'>{items}</select></label></p>"
+
+
+def footer() -> str:
+    """What stands under every page."""
+    return (
+        f"<footer><p>Made by Inferometer {escape(__version__)}. This page stands alone:"
+        " it needs no network and sends nothing.</p></footer>"
+    )
+
+
+def drawing_of(name: str, chart: Any) -> dict[str, Any]:
+    """An Altair chart as the page has it: colours as variables, and no legend of what has buttons."""
+    specification = without_legends(with_variables(chart.to_dict()))
+    return {"id": name, "specification": unturned(specification)}
+
+
+def figure(name: str, title: str, label: str, specification: Mapping[str, Any]) -> str:
+    """Where the chart called ``name`` is drawn, with a button per series and a slider through its values.
+
+    Args:
+        name: Of the chart in the page's block ``charts``.
+        title: Of the chart.
+        label: What it shows and where the same numbers stand, for readers of the page aloud.
+        specification: As the page has it.
+    """
+    aloud = escape(f"Values of {title}")
+    return (
+        f"<figure>{series_buttons(specification, title)}"
+        f"<div class='chart' id='chart-{escape(name)}' role='img' aria-label='{escape(label)}'>"
+        "<div class='panels' aria-hidden='true'></div></div>"
+        f"<label class='values'>Values<input type='range' min='0' max='0' value='0' aria-label='{aloud}'>"
+        "<span></span></label>"
+        "<noscript><p class='muted'>Charts need JavaScript; the table has the same numbers.</p></noscript>"
+        "</figure>"
+    )
+
+
+def sheet(table: Table, *, titled: bool, of: str = "") -> str:
+    """A table with its note; ``titled``: its title is shown, rather than read aloud alone.
+
+    ``of``: what it is about, where a page has several of one title.
+    """
     name = escape(f"table-{table.id}")
     head = "".join(_column(column) for column in table.columns)
     rows, before = [], None
@@ -75,10 +152,12 @@ def sheet(table: Table, *, titled: bool) -> str:
         before = row[0].text if any(column.name == "Batch" for column in table.columns) else None
     caption = f"<caption{'' if titled else ' class=unseen'}>{escape(table.title)}</caption>"
     note = f"<p class='note'>{prose(table.note)}</p>" if table.note else ""
+    about = f"{table.title}: {of}" if of else table.title
     return (
         f"<div class='sheet'><div class='scroll' id='{name}' role='region' tabindex='0'"
-        f" aria-label='{escape('Table: ' + table.title)}'>"
-        f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>{note}</div>"
+        f" aria-label='{escape(f'Table: {about}')}'>"
+        f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f"<div class='tools'>{link(f'table-{table.id}', f'table {about}', 'Link')}</div>{note}</div>"
     )
 
 
@@ -123,5 +202,6 @@ def asset(name: str) -> str:
     return resources.files("inferometer.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
+def _source(text: str) -> str:
+    """What a policy calls the script or style with this text."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode()}'"

@@ -42,8 +42,8 @@ CUT = " A triangle at the upper edge marks an interval that goes on beyond it."
 _PANEL_WIDTH = 230  # pixels; the page fits panels to its own width
 _COLUMNS = 3
 _ROOM = 2.0  # an axis ends at this many times the largest value; longer intervals are cut there
-# Charts whose panels stack well beside their table.
-_BESIDE = ("throughput", "latency", "accuracy")
+# Charts whose panels stack well beside their table, which is narrow.
+_BESIDE = ("latency", "accuracy")
 
 Draw = Callable[[Rows, Data], list[Any]]
 """Draws one panel: its rows, and where to keep what its layers show."""

@@ -21,8 +21,8 @@ from inferometer.report.theme import LIGHT, PRECISION_COLOURS, chart_config
 __all__ = ["CAPTION", "explanation_chart", "explanation_png"]
 
 CAPTION = (
-    "Left: the layers of one call, by kind; the black line is the time that a call took when it was measured."
-    " Right: the layers that take longest. By the runtime's own profile, nothing scaled."
+    "By kind of layer, and the layers that take longest. The upright line is the time that a call took when"
+    " it was measured; the layers are those of one call by the runtime's own profile, nothing scaled."
 )
 
 _WIDTH, _BAR, _ROW = 300, 46, 26  # pixels
@@ -32,9 +32,9 @@ _SCALE = 2.0  # device pixels per chart pixel
 # Beside the precisions' own colours; none of these is close to one of them.
 _KINDS = {
     "does not multiply": LIGHT["quiet"],
-    "reorder": "#7b68a6",
-    "to and from integers": "#c9a400",
-    "not known to multiply": LIGHT["rule"],
+    "reorder": LIGHT["reorder"],
+    "to and from integers": LIGHT["convert"],
+    "not known to multiply": LIGHT["unknown"],
 }
 
 
@@ -124,7 +124,8 @@ def _stack(one: Explanation, data: Data) -> Any:
     )
     bars = (
         alt.Chart(data.add(rows))
-        .mark_bar(height=_BAR * 0.55)
+        # Parts are told apart by a line between them too, and stand in the order of the legend.
+        .mark_bar(height=_BAR * 0.55, stroke=LIGHT["ground"], strokeWidth=1)
         .encode(
             y=y,
             x=alt.X("ms:Q", title="milliseconds of one call", axis=alt.Axis(tickCount=5)),

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from inferometer import __version__
 from inferometer.analysis.explain_advice import advice
 from inferometer.analysis.explain_rows import Explanation, Single
 from inferometer.analysis.explain_words import (
@@ -20,10 +19,21 @@ from inferometer.analysis.explain_words import (
 )
 from inferometer.analysis.marks import MARK_NOTE
 from inferometer.analysis.wording import milliseconds
-from inferometer.report.document import asset, json_block, prose, sheet, vega, whole
+from inferometer.report.document import (
+    asset,
+    drawing_of,
+    figure,
+    footer,
+    heading,
+    json_block,
+    look,
+    prose,
+    sheet,
+    vega,
+    whole,
+)
 from inferometer.report.explain import document, explanation_tables
 from inferometer.report.explain_charts import CAPTION, explanation_chart
-from inferometer.report.theme import with_variables
 
 __all__ = ["explanation_page"]
 
@@ -37,11 +47,10 @@ def explanation_page(found: Sequence[Explanation], singles: Sequence[Single], ti
         title: The study's name.
     """
     charts = [(number, explanation_chart(one)) for number, one in enumerate(found, start=1)]
-    drawn = [
-        {"id": str(number), "specification": with_variables(chart.to_dict())}
-        for number, chart in charts
-        if chart is not None
+    drawn: list[dict[str, Any]] = [
+        drawing_of(str(number), chart) for number, chart in charts if chart is not None
     ]
+    by_number = {one["id"]: one["specification"] for one in drawn}
     scripts = [vega(), asset("page.js")]
     items = "".join(
         f"<li><a href='#explained-{number}'>{escape(_title(one))}</a></li>"
@@ -51,16 +60,20 @@ def explanation_page(found: Sequence[Explanation], singles: Sequence[Single], ti
         (
             "<a class='skip' href='#main'>Skip to the results</a>",
             "<header>",
+            look(),
             "<p class='kind'>Explanation of a study</p>",
             f"<h1>{escape(title)}</h1>",
             f"<nav aria-label='Sections'><ul>{items}</ul></nav>",
             "</header>",
-            "<main id='main'>",
-            *(part for number, one in enumerate(found, start=1) for part in _section(one, number)),
+            "<main id='main' tabindex='-1'>",
+            *(
+                part
+                for number, one in enumerate(found, start=1)
+                for part in _section(one, number, by_number.get(str(number)))
+            ),
             *_rest(singles, bool(found)),
             "</main>",
-            f"<footer><p>Made by Inferometer {escape(__version__)}. This page stands alone:"
-            " it needs no network and sends nothing.</p></footer>",
+            footer(),
             json_block("charts", drawn),
             json_block("records", document(found, singles)),
             *(f"<script>{script}</script>" for script in scripts),
@@ -73,10 +86,10 @@ def _title(one: Explanation) -> str:
     return f"{place(one)}: {marked(one.own)} against {marked(one.base)}"
 
 
-def _section(one: Explanation, number: int) -> Iterator[str]:
+def _section(one: Explanation, number: int, drawing: dict[str, Any] | None) -> Iterator[str]:
     name = f"explained-{number}"
     yield f"<section id='{name}' aria-labelledby='{name}-title' class='wide'>"
-    yield f"<h2 id='{name}-title'>{escape(_title(one))}</h2>"
+    yield heading(name, _title(one))
     yield from (f"<p class='lead'>{prose(line)}</p>" for line in headlines(one))
     yield f"<ul class='findings'>{''.join(map(_reason, reasons(one)))}</ul>"
     yield from _list("What would help", advice(one))
@@ -84,15 +97,12 @@ def _section(one: Explanation, number: int) -> Iterator[str]:
     if any_marked(one):
         yield f"<p class='note'>{prose(MARK_NOTE)}</p>"
     tables = explanation_tables(one, number)
-    if tables:
-        label = escape(f"Chart: {CAPTION} The tables after it hold the same numbers.")
+    if tables and drawing is not None:
+        label = f"Chart: {CAPTION} The tables after it hold the same numbers."
         yield f"<p class='lead'>{prose(CAPTION)}</p>"
         yield "<div class='pair'>"
-        yield f"<figure><div class='chart' id='chart-{number}' role='img' aria-label='{label}'>"
-        yield "<div></div></div><noscript><p class='muted'>Charts need JavaScript; the tables have the same"
-        yield "numbers.</p></noscript>"
-        yield "</figure>"
-        yield from (sheet(table, titled=True) for table in tables)
+        yield figure(str(number), _title(one), label, drawing)
+        yield from (sheet(table, titled=True, of=_title(one)) for table in tables)
         yield "</div>"
     yield "</section>"
 

@@ -1,19 +1,19 @@
 """The report as one HTML file that opens from disk, needs no network, and runs nothing from the records.
 
 Every text from a record is escaped where it is placed; data stands in JSON blocks in which no ``<`` is
-left; and the page's content security policy allows only the page's own scripts, by their hashes, and no
-connection at all.
+left; and the page's content security policy allows only the page's own scripts and style, by their hashes,
+and no connection at all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from inferometer import __version__
 from inferometer.analysis.findings import headlines
 from inferometer.analysis.marks import MARK_NOTE
 from inferometer.analysis.rows import Finding, Summary
@@ -21,11 +21,23 @@ from inferometer.analysis.wording import plural
 from inferometer.records import Record
 from inferometer.report.characters import page_bytes
 from inferometer.report.charts import DRAWN, Chart, charts
-from inferometer.report.document import asset, json_block, prose, sheet, vega, whole
+from inferometer.report.document import (
+    asset,
+    drawing_of,
+    figure,
+    footer,
+    heading,
+    json_block,
+    link,
+    look,
+    prose,
+    sheet,
+    vega,
+    whole,
+)
 from inferometer.report.flat import csv_text
 from inferometer.report.power_trace import CAPTION, Traces, trace_chart
 from inferometer.report.tables import Table, result_tables, tables
-from inferometer.report.theme import with_variables
 from inferometer.store import write_atomically
 
 __all__ = ["page", "write_html"]
@@ -52,21 +64,24 @@ def page(summary: Summary, records: Sequence[Record], traces: Traces | None = No
     """
     drawn = charts(summary)
     traces = traces or Traces()
+    drawings = {chart.id: drawing_of(chart.id, chart.chart) for chart in drawn}
+    traced = [
+        drawing_of(f"power-trace-{number}", trace_chart(one)) for number, one in enumerate(traces.drawn, 1)
+    ]
     sections = _sections(summary, drawn)
     scripts = [vega(), asset("page.js")]
     body = "\n".join(
         (
             *_head(summary, sections, traces),
-            "<main id='main'>",
+            "<main id='main' tabindex='-1'>",
             *_findings(summary),
-            *(part for one in sections for part in _section(one)),
-            *_traces(traces),
+            *(part for one in sections for part in _section(one, drawings)),
+            *_traces(traces, traced),
             *_facts(summary, sections),
             *_data_section(records),
             "</main>",
-            f"<footer><p>Made by Inferometer {escape(__version__)}. This page stands alone:"
-            " it needs no network and sends nothing.</p></footer>",
-            json_block("charts", [*map(_specification, drawn), *_trace_specifications(traces)]),
+            footer(),
+            json_block("charts", [*drawings.values(), *traced]),
             json_block("records", [json.loads(record.model_dump_json(by_alias=True)) for record in records]),
             json_block("records-csv", csv_text(records)),
             *(f"<script>{script}</script>" for script in scripts),
@@ -95,6 +110,7 @@ def _head(summary: Summary, sections: Sequence[Chart | Table], traces: Traces) -
     items = "".join(f"<li><a href='#{escape(name)}'>{escape(title)}</a></li>" for name, title in links)
     yield "<a class='skip' href='#main'>Skip to the results</a>"
     yield "<header>"
+    yield look()
     yield "<p class='kind'>Inference study</p>"
     yield f"<h1>{escape(_title(summary))}</h1>"
     yield f"<p class='machine'>{escape(machine)}</p>"
@@ -106,17 +122,18 @@ def _head(summary: Summary, sections: Sequence[Chart | Table], traces: Traces) -
 
 def _findings(summary: Summary) -> Iterator[str]:
     yield "<section id='findings' aria-labelledby='findings-title'>"
-    yield "<h2 id='findings-title'>What was found</h2>"
+    yield heading("findings", "What was found")
     first, rest = headlines(summary.findings)
+    items = list(map(_finding, (*first, *rest), count(1)))
     if first:
-        yield f"<ul class='findings'>{''.join(map(_finding, first))}</ul>"
+        yield f"<ul class='findings'>{''.join(items[: len(first)])}</ul>"
     elif any(row.runs for row in summary.loadgen):
         yield "<p class='lead'>LoadGen alone gave numbers: see its tables.</p>"
     else:
         yield "<p class='lead'>No trial gave a number.</p>"
     if rest:
         yield f"<details><summary>{escape(plural(len(rest), 'more finding'))}</summary>"
-        yield f"<ul class='findings'>{''.join(map(_finding, rest))}</ul></details>"
+        yield f"<ul class='findings'>{''.join(items[len(first) :])}</ul></details>"
     if any(one.marked for one in summary.findings):
         yield f"<p class='note'>{prose(MARK_NOTE)}</p>"
     if summary.cautions:
@@ -127,62 +144,54 @@ def _findings(summary: Summary) -> Iterator[str]:
     yield "</section>"
 
 
-def _finding(one: Finding) -> str:
+def _finding(one: Finding, number: int) -> str:
     # The sentence holds the number too, so readers of the page aloud need it only once.
     figure = escape(one.figure or "")
     unit = _UNITS.get(one.about) if figure and figure[-1].isdigit() else None
     small = f" <small>{unit}</small>" if unit else ""
     tone = "" if one.settled else " muted"
     shown = f"<span class='figure{tone}' aria-hidden='true'>{figure}{small}</span>"
-    return f"<li>{shown}<p>{prose(one.sentence)}</p></li>"
+    name = f"finding-{number}"
+    return f"<li id='{name}'>{shown}<p>{prose(one.sentence)} {link(name, f'finding {number}')}</p></li>"
 
 
-def _section(section: Chart | Table) -> Iterator[str]:
+def _section(section: Chart | Table, drawings: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     if isinstance(section, Chart):
-        yield from _chart_section(section)
+        yield from _chart_section(section, drawings[section.id])
         return
     name = escape(section.id)
     yield f"<section id='{name}' aria-labelledby='{name}-title' class='wide'>"
-    yield f"<h2 id='{name}-title'>{escape(section.title)}</h2>"
+    yield heading(section.id, section.title)
     if section.id in DRAWN:
         yield "<p class='lead'>There is nothing to draw here; the table holds what was measured.</p>"
     yield sheet(section, titled=False)
     yield "</section>"
 
 
-def _chart_section(chart: Chart) -> Iterator[str]:
+def _chart_section(chart: Chart, drawing: Mapping[str, Any]) -> Iterator[str]:
     name = escape(chart.id)
     wide = "" if chart.beside else " class='wide'"
-    label = escape(f"Chart: {chart.title}. {chart.caption} The table after it holds the same numbers.")
+    label = f"Chart: {chart.title}. {chart.caption} The table after it holds the same numbers."
     yield f"<section id='{name}' aria-labelledby='{name}-title'{wide}>"
-    yield f"<h2 id='{name}-title'>{escape(chart.title)}</h2>"
+    yield heading(chart.id, chart.title)
     yield f"<p class='lead'>{prose(chart.caption)}</p>"
     yield "<div class='pair'>"
-    yield f"<figure><div class='chart' id='chart-{name}' role='img' aria-label='{label}'><div></div></div>"
-    yield "<noscript><p class='muted'>Charts need JavaScript; the table has the same numbers.</p></noscript>"
-    yield "</figure>"
+    yield figure(chart.id, chart.title, label, drawing["specification"])
     yield sheet(chart.table, titled=False)
     yield "</div></section>"
 
 
-def _traces(traces: Traces) -> Iterator[str]:
+def _traces(traces: Traces, drawings: Sequence[dict[str, Any]]) -> Iterator[str]:
     if not traces.drawn:
         return
     yield "<section id='power-traces' aria-labelledby='power-traces-title' class='wide'>"
-    yield "<h2 id='power-traces-title'>Power traces</h2>"
+    yield heading("power-traces", "Power traces")
     yield f"<p class='lead'>{prose(' '.join(filter(None, (CAPTION, traces.note))))}</p>"
-    for number, trace in enumerate(traces.drawn, start=1):
-        label = escape(f"Chart: power during {trace.title}. The tables have the figures.")
+    for trace, drawing in zip(traces.drawn, drawings, strict=True):
+        label = f"Chart: power during {trace.title}. The tables have the figures."
         yield f"<h3>{escape(trace.title)}</h3>"
-        yield f"<figure><div class='chart' id='chart-power-trace-{number}' role='img' aria-label='{label}'>"
-        yield "<div></div></div></figure>"
+        yield figure(drawing["id"], trace.title, label, drawing["specification"])
     yield "</section>"
-
-
-def _trace_specifications(traces: Traces) -> Iterator[dict[str, Any]]:
-    for number, trace in enumerate(traces.drawn, start=1):
-        specification = with_variables(trace_chart(trace).to_dict())
-        yield {"id": f"power-trace-{number}", "specification": specification}
 
 
 def _facts(summary: Summary, sections: Sequence[Chart | Table]) -> Iterator[str]:
@@ -190,7 +199,7 @@ def _facts(summary: Summary, sections: Sequence[Chart | Table]) -> Iterator[str]
     shown = {table.id for table in map(_table_in, sections)}
     rest = [table for table in tables(summary) if table.id not in shown]
     yield "<section id='machine' aria-labelledby='machine-title'>"
-    yield "<h2 id='machine-title'>Behind the numbers</h2>"
+    yield heading("machine", "Behind the numbers")
     yield "<div class='facts'>"
     yield from (sheet(table, titled=True) for table in rest)
     yield "</div></section>"
@@ -198,7 +207,7 @@ def _facts(summary: Summary, sections: Sequence[Chart | Table]) -> Iterator[str]
 
 def _data_section(records: Sequence[Record]) -> Iterator[str]:
     yield "<section id='data' aria-labelledby='data-title'>"
-    yield "<h2 id='data-title'>Raw data</h2>"
+    yield heading("data", "Raw data")
     yield (
         f"<p class='lead'>{escape(plural(len(records), 'record'))}, each with all its values, inside this"
         " file. The time stamps of single calls and the outcomes of single images are not: those stay in the"
@@ -208,10 +217,6 @@ def _data_section(records: Sequence[Record]) -> Iterator[str]:
     yield "<div class='actions'><button type='button' id='save-json'>Save records as JSON</button>"
     yield "<button type='button' id='save-csv'>Save records as CSV</button></div>"
     yield "</section>"
-
-
-def _specification(chart: Chart) -> dict[str, Any]:
-    return {"id": chart.id, "specification": with_variables(chart.chart.to_dict())}
 
 
 def _title(summary: Summary) -> str:

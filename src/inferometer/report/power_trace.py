@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ import altair as alt
 import numpy as np
 import numpy.typing as npt
 
-from inferometer.analysis.wording import joined, model_names, plural
+from inferometer.analysis.wording import joined, model_names, plural, significant
 from inferometer.errors import StoreError
 from inferometer.records import PowerFigure, Record
-from inferometer.report.encodings import Data
+from inferometer.report.encodings import Data, Rows
 from inferometer.report.theme import LIGHT, PRECISION_COLOURS, chart_config
 from inferometer.store import SidecarMissing, read_sidecar, sidecar_of
 
@@ -48,6 +49,7 @@ _GAP = 10  # times the usual time between readings
 _STEPS = 10  # of a counter in one mean: its reading is up to a step old, so that two make 10 % at most
 _WIDTH, _HEIGHT, _LOW = 620, 220, 90  # pixels
 _LINES = 6
+_TOLD, _TOLD_SIZE = 80, 90  # values of a line that can be read off; square pixels around each
 _COLOURS = [PRECISION_COLOURS[name] for name in ("fp32", "int8", "fp16", "bf16", "tf32")] + [LIGHT["quiet"]]
 _SHADES = {"idle": LIGHT["quiet"], "idle, model loaded": "#c9a400", "load": LIGHT["accent"]}
 
@@ -182,36 +184,49 @@ def trace_chart(trace: PowerTrace) -> Any:
 
 def _panel(trace: PowerTrace, lines: Sequence[Series], unit: str, data: Data) -> Any:
     watts = unit == "watts"
-    rows = [
-        {"series": one.name, "second": second, "value": None if np.isnan(value) else value}
-        for one in lines
-        for second, value in zip(one.seconds, one.values, strict=True)
-    ]
+    # A name on one panel alone, since a button of the page hides what has it.
+    names = [one.name if watts else f"{one.name}, temperature" for one in lines]
     # All panels of one trial show the same time.
     times = [second for one in (*trace.watts, *trace.temperatures) for second in one.seconds]
     scale = alt.Scale(domain=[min(times), max(times)], nice=False)
     x = alt.X("second:Q", title="seconds", scale=scale, axis=alt.Axis(tickCount=8, grid=False))
     y = alt.Y("value:Q", title=unit, scale=alt.Scale(zero=watts), axis=alt.Axis(tickCount=4))
-    names = [one.name for one in lines]
     several = len(names) > 1
     colour = alt.Color(
         "series:N",
         scale=alt.Scale(domain=names, range=_COLOURS[: len(names)]),
         legend=alt.Legend(labelLimit=400, columns=2) if several else None,
     )
+    fields = {"series": "series", "second": "second", "text": "value"}
+    tooltip = [alt.Tooltip(f"{field}:N", title=title) for field, title in fields.items()]
     layers: list[Any] = [
         alt.Chart(data.add([{"begin": begin, "end": end, "window": name}]))
         .mark_rect(opacity=0.13, color=_SHADES[name])
-        .encode(x=alt.X("begin:Q", scale=scale, title="seconds"), x2="end:Q", tooltip="window:N")
+        .encode(
+            x=alt.X("begin:Q", scale=scale, title="seconds"), x2="end:Q", tooltip=[alt.Tooltip("window:N")]
+        )
         for name, begin, end in trace.windows
     ]
-    for one in lines:
-        own = [row for row in rows if row["series"] == one.name]
+    for name, one in zip(names, lines, strict=True):
+        own = [
+            {"series": name, "second": second, "value": None if np.isnan(value) else value}
+            for second, value in zip(one.seconds, one.values, strict=True)
+        ]
         dash, width = ([1, 0], 1.6) if one.primary or not watts else ([4, 2], 1.1)
         line = alt.Chart(data.add(own)).mark_line(strokeWidth=width, strokeDash=dash)
         layers.append(line.encode(x=x, y=y, color=colour))
+        told = alt.Chart(data.add(_told(own, "W" if watts else unit)))
+        point = told.mark_point(size=_TOLD_SIZE, filled=True, opacity=0)
+        layers.append(point.encode(x=x, y=y, color=colour, tooltip=tooltip))
     title, height = ("Power", _HEIGHT) if watts else ("Temperature", _LOW)
     return alt.layer(*layers).properties(title=title, width=_WIDTH, height=height)
+
+
+def _told(rows: Rows, unit: str) -> Rows:
+    """Some readings along a line, which say their value where the mouse is."""
+    known = [row for row in rows if row["value"] is not None]
+    thinned = known[:: math.ceil(len(known) / _TOLD) or 1]
+    return [row | {"text": f"{significant(row['value'])} {unit}"} for row in thinned]
 
 
 def _series(

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from inferometer.analysis.summary import summarise
-from inferometer.report.characters import allowed, one_line, page_bytes
+from inferometer.report.characters import allowed, one_line, page_bytes, unturned
 from inferometer.report.explain_charts import explanation_png
 from inferometer.report.explain_page import explanation_page
 from inferometer.report.layers import LayerRow, layers_png
@@ -23,6 +23,13 @@ def test_only_what_xml_has_no_place_for_is_replaced_however_deep():
         ],
         "b": "\t\n\u202e\U0001f600",
     }  # fmt: skip
+
+
+def test_what_turns_text_is_replaced_however_deep_but_not_letters_that_run_from_right_to_left():
+    other = "\N{REPLACEMENT CHARACTER}"
+    assert unturned({"\u202e": ["\u2066a", 1.5, None]}) == {other: [f"{other}a", 1.5, None]}
+    assert unturned("\N{HEBREW LETTER ALEF} b") == "\N{HEBREW LETTER ALEF} b"
+    assert page_bytes("<p>a\u202eb\x00") == f"<p>a{other}b{other}".encode()
 
 
 def test_a_terminal_gets_one_line_that_it_obeys_in_nothing():

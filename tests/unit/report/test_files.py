@@ -81,8 +81,14 @@ def test_only_the_pages_own_scripts_may_run(made):
     running = [text for attributes, text in reader.scripts if attributes.get("type") != "application/json"]
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in running]
     assert len(running) == 2
-    assert "default-src 'none'" in policy
     assert re.search(r"script-src ([^;]*);", policy)[1].split() == [f"'sha256-{one}'" for one in hashes]
+    style = re.search(r"<style>(.*?)</style>", made, re.DOTALL)[1]
+    styled = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy.split("; ") == [
+        "default-src 'none'", policy.split("; ")[1], f"style-src 'sha256-{styled}'", "base-uri 'none'",
+        "form-action 'none'",
+    ]  # fmt: skip
+    assert not [a for _, a in reader.elements if "style" in a]
     assert not [a for _, a in reader.elements for name in a if name.startswith("on")]
 
 

@@ -174,6 +174,24 @@ def test_every_chart_of_power_compiles_without_a_warning(studied, tmp_path, capf
     assert "WARN" not in "".join(capfd.readouterr())
 
 
+def test_the_lines_of_a_trace_tell_values_and_bear_names_of_their_own(tmp_path):
+    chart = trace_chart(read_trace(tmp_path, with_trace(tmp_path, metered(result())))).to_dict()
+    told = [row for rows in chart["datasets"].values() for row in rows if "text" in row]
+    names = {
+        "GPU board, counter since driver load": "W",
+        "GPU board, instantaneous": "W",
+        "GPU board, instantaneous, temperature": "\N{DEGREE SIGN}C",
+    }
+    for name, unit in names.items():
+        own = [row for row in told if row["series"] == name]
+        assert 20 < len(own) <= 80
+        assert all(row["text"].endswith(f" {unit}") for row in own)
+        assert [float(row["text"].split()[0]) for row in own] == pytest.approx(
+            [row["value"] for row in own], rel=0.01
+        )
+    assert {row["series"] for row in told} == set(names)
+
+
 def test_a_trace_is_in_seconds_from_the_load_with_its_windows(tmp_path):
     trace = read_trace(tmp_path, with_trace(tmp_path, metered(result())), {"resnet50": "ResNet-50"})
     assert trace.title == "ResNet-50, FP32, batch 128, repeat 1 (tensorrt, cuda:0)"
