@@ -16,7 +16,7 @@ from pathlib import Path
 from inferometer.cli.options import options_of
 from inferometer.meters.readings import TAIL
 from inferometer.meters.sampler import MeterJob
-from inferometer.study.metering import Sampler
+from inferometer.study.sampling import Sampler
 
 
 def main() -> None:

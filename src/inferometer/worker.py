@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from inferometer import registry
 from inferometer.environment.cgroup import usable_cores
 from inferometer.environment.inventory import inventory
 from inferometer.environment.load import load_between
@@ -178,7 +179,7 @@ def _as_rank(spec: TrialSpec, progress: Callable[[int, int], None], world: Rank)
     """Run a trial on this rank's own device and processors, all ranks together."""
     cores = _cores(spec, world)
     with pinned(cores):
-        own = spec.on(world.local_rank)
+        own = _of_this_host(spec.on(world.local_rank))
         if isinstance(world, World):
             if world.rank == 0:
                 prepare_model(own)  # once, not by all at the same time
@@ -187,7 +188,7 @@ def _as_rank(spec: TrialSpec, progress: Callable[[int, int], None], world: Rank)
         outcome = _by_kind(own, progress, world)
         world.all(True)
         clock = before.joined(world.offset())
-    if not spec.places and spec.trial.ranks == 1:
+    if not spec.places and not spec.launched:
         return outcome
     result = RankResult(
         rank=world.rank if isinstance(world, World) else spec.trial.place or 0,
@@ -205,6 +206,14 @@ def _as_rank(spec: TrialSpec, progress: Callable[[int, int], None], world: Rank)
         clock_u_s=clock.u_s,
     )
     return outcome.model_copy(update={"ranks": (result,)})
+
+
+def _of_this_host(spec: TrialSpec) -> TrialSpec:
+    """With the UUID of its device: the parent knows those of its own host, and a template leads to others."""
+    if spec.template is None or spec.trial.device == "cpu":
+        return spec
+    uuids = {one.name: one.uuid for one in registry.engine(spec.trial.engine).devices()}
+    return spec.model_copy(update={"device_uuid": uuids.get(spec.trial.device)})
 
 
 def _cores(spec: TrialSpec, world: Rank) -> list[int] | None:

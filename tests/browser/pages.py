@@ -5,8 +5,12 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from inferometer import published
+from inferometer.analysis.comparison.compare import compare
+from inferometer.analysis.comparison.points import Source, store_source, study_source
 from inferometer.analysis.summary import summarise
 from inferometer.report.characters import page_bytes
+from inferometer.report.comparison_page import comparison_page
 from inferometer.report.explain_page import explanation_page
 from inferometer.report.html import write_html
 from inferometer.report.power_trace import traces_of
@@ -55,6 +59,17 @@ def _stored(name: str, path: Path) -> None:
     write_html(summary, records, path, traces_of(records, folder))
 
 
+def _compared(path: Path, *sources: Source) -> None:
+    found = compare(sources or [study_source(published.load("dell-2017-07"))])
+    path.write_bytes(page_bytes(comparison_page(found)))
+
+
+def _compared_hostile(path: Path) -> None:
+    records = hostile_records()
+    sources = [store_source(label, records, lambda _: None) for label in (MARKUP[1], TURNING)]
+    _compared(path, *sources)
+
+
 def hostile_records():
     """Every name that reaches a page, as each of the texts that must stay text."""
     found = []
@@ -81,4 +96,6 @@ WRITERS = {
     "h200-torch": partial(_stored, "h200-torch"),
     "h200-power": partial(_stored, "h200-power"),
     "hostile": _hostile,
+    "compared": _compared,
+    "compared-hostile": _compared_hostile,
 }

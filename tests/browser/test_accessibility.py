@@ -21,7 +21,9 @@ def findings(page):
     return [(one["impact"], one["id"], one["nodes"][0]["html"][:200]) for one in found]
 
 
-@pytest.mark.parametrize("name", ["small", "scaling", "explained", "h200-torch", "h200-power", "hostile"])
+@pytest.mark.parametrize(
+    "name", ["small", "scaling", "explained", "h200-torch", "h200-power", "hostile", "compared"]
+)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360)])
 def test_no_serious_finding(visit, name, scheme, width):
     page = visit(name, scheme=scheme, width=width)

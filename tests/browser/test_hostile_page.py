@@ -62,3 +62,15 @@ def test_long_names_widen_nothing(page):
     assert page.run("document.documentElement.scrollWidth") == 1280
     heights = page.run("[...document.querySelectorAll('.panel p')].map((one) => one.offsetHeight)")
     assert max(heights) < 80
+
+
+def test_nothing_in_a_comparison_runs(visit):
+    page = visit("compared-hostile")
+    page.run("document.querySelectorAll('button').forEach((one) => { one.click(); one.click(); })")
+    page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert page.run("document.documentElement.dataset.stolen") is None
+    assert page.run("document.querySelectorAll('img, iframe, object, [onerror]').length") == 0
+    turns = (
+        "[...document.body.innerText].filter((one) => /[\\u202a-\\u202e\\u2066-\\u2069]/.test(one)).length"
+    )
+    assert page.run(turns) == 0

@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image, ImageStat
 
-PAGES = ["small", "scaling", "explained", "h200-torch", "h200-power"]
+PAGES = ["small", "scaling", "explained", "h200-torch", "h200-power", "compared"]
 PAPER = 718  # CSS pixels of A4 between margins of 12 mm, rounded up
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from inferometer.config import Study, parse
+from inferometer.contracts import Device
 from inferometer.environment.probe import machine_probe
 from inferometer.errors import EngineError, StoreError
 from inferometer.study.plan import plan_trials
 from inferometer.study.resolve import resolve
 from inferometer.trials.spec import Job, TrialSpec
-from inferometer.worker import STORE_FAILED, result_path, run_trial
+from inferometer.worker import STORE_FAILED, _of_this_host, result_path, run_trial
 
 
 @pytest.fixture
@@ -64,3 +65,17 @@ def test_it_says_that_it_could_not_write_even_where_that_cannot_be_said(spec: Tr
     with Path("/dev/full").open("w") as full:
         silent = subprocess.run(command, stderr=full, stdout=subprocess.DEVNULL, check=False)
     assert silent.returncode == STORE_FAILED
+
+
+def test_a_device_is_named_by_the_host_that_it_is_on(
+    spec: TrialSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Engine:
+        def devices(self) -> list[Device]:
+            return [Device("cuda:0", "a GPU", "GPU-here")]
+
+    monkeypatch.setattr("inferometer.worker.registry.engine", lambda _: Engine())
+    trial = spec.trial.model_copy(update={"device": "cuda:0"})
+    parents = spec.model_copy(update={"device_uuid": "GPU-parent", "trial": trial})
+    assert _of_this_host(parents).device_uuid == "GPU-parent"  # without a template it is that host
+    assert _of_this_host(parents.model_copy(update={"template": "srun"})).device_uuid == "GPU-here"

@@ -339,7 +339,7 @@ class Finding:
     ``marked`` is True where less ran at the precision asked for than the mark's limit.
     """
 
-    about: Literal["speed", "scaling", "feeding", "latency", "accuracy", "memory", "power"]
+    about: Literal["speed", "scaling", "feeding", "latency", "accuracy", "memory", "power", "disturbance"]
     figure: str | None
     sentence: str
     record_ids: tuple[str, ...]

@@ -20,6 +20,7 @@ from inferometer.cli import (
     bench,
     calibrate,
     choose,
+    compare,
     demo,
     doctor,
     engines,
@@ -52,7 +53,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, run, slurm, bench, calibrate, accuracy, doctor, report, explain, choose, gate):
+for verb in (demo, run, slurm, bench, calibrate, accuracy, doctor, report, compare, explain, choose, gate):
     app.command(name=verb.NAME)(verb.command)
 app.add_typer(models.app, name="models")
 app.add_typer(meters.app, name="meters")

@@ -22,8 +22,8 @@ from inferometer.errors import MeterError
 from inferometer.meters.readings import Readings
 from inferometer.meters.sampler import MeterJob
 from inferometer.report.tables import Cell, Column, Table
-from inferometer.study.metering import Sampler
 from inferometer.study.meters import MeterFacts, meter_facts
+from inferometer.study.sampling import Sampler
 
 __all__ = ["app"]
 

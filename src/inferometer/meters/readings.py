@@ -13,6 +13,8 @@ Time is CLOCK_MONOTONIC in nanoseconds. A pair of it and the wall clock is kept 
 from __future__ import annotations
 
 import json
+import socket
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +27,19 @@ from inferometer.contracts import Channel
 from inferometer.energy import Trace
 from inferometer.errors import MeterError
 
-__all__ = ["FAULTS", "HEAD", "READING", "READINGS", "TAIL", "Head", "MeteredChannel", "Readings", "read_head"]
+__all__ = [
+    "FAULTS",
+    "HEAD",
+    "READING",
+    "READINGS",
+    "TAIL",
+    "FileReadings",
+    "Head",
+    "MeteredChannel",
+    "Readings",
+    "in_order",
+    "read_head",
+]
 
 HEAD, READINGS, FAULTS, TAIL = "head.json", "readings.bin", "faults.json", "tail.json"
 
@@ -93,53 +107,54 @@ def read_head(folder: Path) -> Head | None:
     return Head(tuple(channels), content["facts"], content["refused"], clock, tuple(content["misused"]))
 
 
-class Readings:
-    """The readings of a sampler so far; ``refresh`` takes in what came since."""
+class Readings(ABC):
+    """What meters have read so far, all on one clock; ``refresh`` takes in what came since.
 
-    def __init__(self, folder: Path, head: Head) -> None:
-        """Read ``folder``, whose head is ``head``."""
-        self._path, self.head = folder / READINGS, head
-        self._values: npt.NDArray[Any] = np.empty(0, READING)
+    Attributes:
+        head: What is read.
+        hosts: Where.
+    """
 
+    head: Head
+    hosts: tuple[str, ...]
+
+    @abstractmethod
     def refresh(self) -> None:
-        """Take in the whole readings that were appended since the last call.
+        """Take in the whole readings that came since the last call.
 
         Raises:
-            MeterError: The file cannot be read.
+            MeterError: They cannot be read.
         """
-        try:
-            new = np.fromfile(self._path, READING, offset=len(self._values) * READING.itemsize)
-        except OSError as error:
-            raise MeterError(f"{self._path}: {error.strerror or error}") from error
-        self._values = np.concatenate([self._values, new])
 
+    @abstractmethod
     def faults(self, meter: str) -> dict[str, int]:
         """Why readings of a meter failed so far, and how many for each reason."""
-        try:
-            found = json.loads((self._path.parent / FAULTS).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return {str(text): int(count) for text, count in found.get(meter, {}).items()}
 
+    @abstractmethod
+    def facts(self, meter: str) -> dict[str, Any]:
+        """What a meter tells of itself, for the record."""
+
+    @abstractmethod
+    def host_of(self, place: int) -> str:
+        """Where a channel is read: one of ``hosts``."""
+
+    @abstractmethod
     def values(self, place: int) -> npt.NDArray[Any]:
         """``[n] READING`` of one channel, in order of time."""
-        return _in_order(self._values[self._values["channel"] == place])
+
+    @abstractmethod
+    def between(self, begin_ns: int, end_ns: int) -> npt.NDArray[Any]:
+        """``[n] READING`` of all channels that began in between, in order of time."""
+
+    @abstractmethod
+    def last_ns(self, place: int) -> int | None:
+        """When the last reading of a channel ended; None: there is none."""
 
     def finite(self, place: int, begin_ns: int, end_ns: int) -> npt.NDArray[np.float64]:
         """``[n] float64``: a channel's values whose calls lie within a span, without those that are none."""
         found = self.values(place)
         inside = (found["begin_ns"] >= begin_ns) & (found["end_ns"] <= end_ns)
         return np.asarray(found["value"][inside & np.isfinite(found["value"])], np.float64)
-
-    def between(self, begin_ns: int, end_ns: int) -> npt.NDArray[Any]:
-        """``[n] READING`` of all channels that began in between, in order of time."""
-        inside = (self._values["begin_ns"] >= begin_ns) & (self._values["begin_ns"] <= end_ns)
-        return _in_order(self._values[inside])
-
-    def last_ns(self, place: int) -> int | None:
-        """When the last reading of a channel ended; None: there is none."""
-        found = self._values["end_ns"][self._values["channel"] == place]
-        return int(found.max()) if len(found) else None
 
     def trace(self, place: int) -> Trace:
         """The readings of one channel of power or energy."""
@@ -163,6 +178,59 @@ class Readings:
         )
 
 
-def _in_order(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+class FileReadings(Readings):
+    """The readings of one host's sampler, from its folder."""
+
+    def __init__(self, folder: Path, head: Head, host: str | None = None) -> None:
+        """Read ``folder``, whose head is ``head``; ``host``: where its sampler runs (None: here)."""
+        self._path, self.head = folder / READINGS, head
+        self.hosts = (host or socket.gethostname(),)
+        self._values: npt.NDArray[Any] = np.empty(0, READING)
+
+    def refresh(self) -> None:
+        """Take in the whole readings that were appended since the last call.
+
+        Raises:
+            MeterError: The file cannot be read.
+        """
+        try:
+            new = np.fromfile(self._path, READING, offset=len(self._values) * READING.itemsize)
+        except OSError as error:
+            raise MeterError(f"{self._path}: {error.strerror or error}") from error
+        self._values = np.concatenate([self._values, new])
+
+    def faults(self, meter: str) -> dict[str, int]:
+        """Why readings of a meter failed so far, and how many for each reason."""
+        try:
+            found = json.loads((self._path.parent / FAULTS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(text): int(count) for text, count in found.get(meter, {}).items()}
+
+    def facts(self, meter: str) -> dict[str, Any]:
+        """What a meter tells of itself, for the record."""
+        return dict(self.head.facts.get(meter, {}))
+
+    def host_of(self, place: int) -> str:
+        """Where a channel is read: on the one host."""
+        return self.hosts[0]
+
+    def values(self, place: int) -> npt.NDArray[Any]:
+        """``[n] READING`` of one channel, in order of time."""
+        return in_order(self._values[self._values["channel"] == place])
+
+    def between(self, begin_ns: int, end_ns: int) -> npt.NDArray[Any]:
+        """``[n] READING`` of all channels that began in between, in order of time."""
+        inside = (self._values["begin_ns"] >= begin_ns) & (self._values["begin_ns"] <= end_ns)
+        return in_order(self._values[inside])
+
+    def last_ns(self, place: int) -> int | None:
+        """When the last reading of a channel ended; None: there is none."""
+        found = self._values["end_ns"][self._values["channel"] == place]
+        return int(found.max()) if len(found) else None
+
+
+def in_order(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``[n] READING`` in order of time."""
     order: npt.NDArray[np.intp] = np.argsort(values["begin_ns"], kind="stable")
     return np.take(values, order)

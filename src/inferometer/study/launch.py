@@ -8,7 +8,6 @@ import os
 import selectors
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,27 +20,22 @@ from typing import Protocol
 import psutil
 
 from inferometer.environment.cgroup import oom_kills
-from inferometer.environment.process import process_start
 from inferometer.errors import EngineError, StoreError
 from inferometer.ranks import launch_command, launch_environment
 from inferometer.records import Outcome, Status
 from inferometer.store import write_atomically
 from inferometer.study.joining import joined
+from inferometer.study.notes import PROCESS, note_process, noted
 from inferometer.trials.spec import Job, TrialSpec
 from inferometer.worker import STORE_FAILED, result_path
 
 __all__ = [
-    "PROCESS",
     "Finished",
     "Watcher",
     "check_launcher",
     "end_leftovers",
-    "note_process",
     "run_job",
 ]
-
-PROCESS = "process.json"
-"""A note of `note_process` in a folder below ``work``."""
 
 # Half-written files of processes that were killed: of what a study writes into its folder.
 _DRAFTS = ("models/.*", "sidecars/.*", ".study.json.*", ".report.html.*")
@@ -143,7 +137,7 @@ def end_leftovers(folder: Path) -> None:
     _end_ranks(work)
     for note in (work / "worker.json", *work.glob(f"*/{PROCESS}")):
         with contextlib.suppress(OSError, psutil.Error):
-            process = _noted(note)
+            process = noted(note)
             if process is not None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(10)
@@ -154,25 +148,6 @@ def end_leftovers(folder: Path) -> None:
         work.mkdir(exist_ok=True)
     except OSError as error:
         raise StoreError(f"{work}: {error.strerror}") from error
-
-
-def note_process(path: Path, pid: int) -> None:
-    """Write down a process for `end_leftovers`; it leads a group of its own."""
-    start = process_start(pid)
-    if start is not None:
-        write_atomically(path, json.dumps({"pid": pid, "start": start}).encode())
-
-
-def _noted(path: Path) -> psutil.Process | None:
-    """The process that was written down, if it still is the same, and of this host."""
-    try:
-        note = json.loads(path.read_text(encoding="utf-8"))
-        pid, start, host = int(note["pid"]), note["start"], note.get("host", socket.gethostname())
-    except (OSError, ValueError, KeyError):
-        return None
-    if start is None or host != socket.gethostname() or process_start(pid) != start:
-        return None
-    return psutil.Process(pid)
 
 
 def check_launcher(template: str | None, ranks: int) -> None:
@@ -190,8 +165,11 @@ def check_launcher(template: str | None, ranks: int) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise EngineError(f"{' '.join(command[5:])} has started no ranks after {_CHECK_S:.0f} s") from error
-    if done.returncode == 0:
+    heard = sum('"rank"' in line for line in done.stdout.splitlines())
+    if done.returncode == 0 and heard == ranks:
         return
+    if done.returncode == 0:
+        raise EngineError(f"{command[5]}: of {ranks} ranks {heard} were started: is launch.template right?")
     _check_room(Path(tempfile.gettempdir()))
     said = _lines(done.stderr)
     own = [line for line in said if "mpi4py" in line] or said
@@ -207,7 +185,9 @@ def _results(spec: TrialSpec) -> list[Path]:
 
 
 def _complete(spec: TrialSpec) -> bool:
-    return all(path.exists() for path in _results(spec))
+    # Listed: NFS asks its server about a folder that is opened, not always about a file that was not there.
+    there = {path.name for path in (Path(spec.folder) / "work").glob("*.json")}
+    return all(path.name in there for path in _results(spec))
 
 
 def _outcome(spec: TrialSpec) -> Outcome:
@@ -219,7 +199,7 @@ def _end_ranks(work: Path) -> None:
     """Kill the ranks of this host that their launcher left."""
     for note in work.glob("rank-*.json"):
         with contextlib.suppress(psutil.Error):
-            process = _noted(note)
+            process = noted(note)
             if process is not None:
                 process.kill()
                 process.wait(10)

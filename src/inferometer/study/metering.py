@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import shutil
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
 from inferometer import energy
 from inferometer.config import PowerSection
-from inferometer.errors import ConfigError, MeterError
-from inferometer.meters.readings import Readings, read_head
-from inferometer.meters.sampler import MeterJob, SamplerJob
+from inferometer.contracts import Channel
+from inferometer.errors import MeterError
+from inferometer.meters.merged import APART_S, MergedReadings
+from inferometer.meters.readings import Readings
 from inferometer.records import Outcome
-from inferometer.store import write_atomically, write_sidecar
-from inferometer.study.launch import PROCESS, Watcher, note_process
-from inferometer.study.power import Idle, parts_for, power_results, trace_sidecar
+from inferometer.store import write_sidecar
+from inferometer.study.launch import Watcher
+from inferometer.study.power import Idle, held, lacking, parts_for, power_results, trace_sidecar
+from inferometer.study.samplers import HostSamplers, jobs_for
+from inferometer.study.sampling import Sampler
 from inferometer.trials.spec import PowerTask, TrialSpec
 
-__all__ = ["Metering", "Sampler"]
+__all__ = ["Metering"]
 
-_START_S = 60.0  # a management controller may take its time to log in
 _POLL_S = 0.1
-_ENDS_S = 10.0
 _LOOK_S = 3.0
 _CHECK_S = 5.0  # an idle after a load that only shows whether the one before still holds
 _READINGS = 10  # that an idle has at least, and a load twice as many
@@ -41,111 +36,56 @@ _HOLDS_W = 1.0
 _HOLDS_C = 3.0  # degrees
 
 
-class Sampler:
-    """The sampler process of this host. A context manager."""
-
-    def __init__(self, meters: Sequence[MeterJob], folder: Path) -> None:
-        """Start it; ``folder`` is its own.
-
-        Raises:
-            ConfigError: A meter is not known, or an option of one.
-            MeterError: It does not start, or no meter could be opened.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        job = folder / "job.json"
-        content = SamplerJob(parent_pid=os.getpid(), folder=str(folder), meters=tuple(meters))
-        write_atomically(job, content.model_dump_json().encode())
-        with (folder / "stderr").open("wb") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "inferometer.meters.sampler", str(job)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,
-            )
-        note_process(folder / PROCESS, self._process.pid)
-        try:
-            self.readings = self._begun(folder)
-        except BaseException:
-            self.close()
-            raise
-
-    def _begun(self, folder: Path) -> Readings:
-        deadline = time.monotonic() + _START_S
-        while (head := read_head(folder)) is None:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                said = (folder / "stderr").read_text(errors="replace").strip().splitlines()
-                raise MeterError(f"the sampler does not start: {said[-1] if said else 'it says nothing'}")
-            time.sleep(_POLL_S / 5)
-        if head.misused:
-            raise ConfigError("; ".join(_named(name, head.refused[name]) for name in head.misused))
-        if not head.channels:
-            raise MeterError("; ".join(_named(name, why) for name, why in head.refused.items()))
-        return Readings(folder, head)
-
-    @property
-    def running(self) -> bool:
-        """Whether it still reads."""
-        return self._process.poll() is None
-
-    def close(self) -> None:
-        """Let it close its meters and end; what hangs is killed."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-        try:
-            self._process.wait(_ENDS_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def __enter__(self) -> Self:
-        """Return the sampler itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
-
-
 class Metering:
     """Power for the trials of one study; used as: ``before`` a job, ``after`` it, then ``completed``."""
 
-    def __init__(self, section: PowerSection, uuids: Sequence[str], folder: Path, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        section: PowerSection,
+        uuids: Sequence[str],
+        folder: Path,
+        watcher: Watcher,
+        template: str | None = None,
+        ranks: int = 1,
+    ) -> None:
         """Nothing is started yet.
 
         Args:
             section: The study's.
-            uuids: Of the accelerators that the study's trials run on.
+            uuids: Of the accelerators of this host that the study's trials run on.
             folder: The study's.
             watcher: Told of waiting.
+            template: What trials are launched by, if they may run on other hosts.
+            ranks: As many as trials have at most.
         """
         self._section, self._uuids = section, list(uuids)
         self._folder, self._watcher = folder, watcher
-        self._sampler: Sampler | None = None
+        self._template, self._ranks = template, ranks
+        # Accelerators that trials run on; those of other hosts are known once trials ran there.
+        self._used = set(uuids) if template is None else set[str]()
+        self._sampler: Sampler | HostSamplers | None = None
         self._starts = 0
         self._before: Idle | None = None
         self._after: Idle | None = None
         self._flag: str | None = None  # of the idle to come
 
     def start(self) -> None:
-        """Start the sampler, if it does not run.
+        """Start the sampler, or those of all hosts, if they do not run.
 
         Raises:
+            ConfigError: A meter is not known, or an option of one, or hosts would read one source.
             MeterError: It does not start, or no meter could be opened.
         """
         if self._sampler is not None and self._sampler.running:
             return
         self.close()
         self._starts += 1
-        devices = {"devices": self._uuids} if self._uuids else {}
-        jobs = [
-            MeterJob(meter=one.meter, options=devices | one.options, period_s=one.period_s)
-            for one in self._section.meters
-        ]
-        self._sampler = Sampler(jobs, self._folder / "work" / f"sampler-{self._starts}")
+        meters, folder = self._section.meters, self._folder / "work" / f"sampler-{self._starts}"
+        if self._template is not None:
+            self._sampler = HostSamplers(meters, self._uuids, folder, self._template, self._ranks)
+        else:
+            host = socket.gethostname()
+            self._sampler = Sampler(jobs_for(meters, self._uuids, host, [host]), folder)
         self._before = self._after = None
         if self._starts == 1:
             self._check_live()
@@ -172,11 +112,14 @@ class Metering:
             if abs(age_s) > allowed_s:
                 when = f"{age_s:.0f} s old" if age_s > 0 else f"{-age_s:.0f} s ahead of this machine's clock"
                 hint = "; are its zone and clock_offset_s right, and does its logger run?"
-                raise MeterError(f"{named}: the newest reading is {when}{hint if one.channel.pushed else ''}")
+                clocks = "; are the hosts' clocks set by NTP?" if self._template is not None else ""
+                raise MeterError(
+                    f"{named}: the newest reading is {when}{hint if one.channel.pushed else clocks}"
+                )
 
     @property
     def readings(self) -> Readings:
-        """Of the running sampler."""
+        """Of the running sampler, or those of all hosts."""
         assert self._sampler is not None, "started before anything is read"
         return self._sampler.readings
 
@@ -201,8 +144,10 @@ class Metering:
             self._before = self._idle(self._idle_s())
         self._after = None
 
-    def after(self) -> None:
+    def after(self, outcomes: Sequence[Outcome]) -> None:
         """Measure idle after the trials: briefly when it is as before, else in full."""
+        if self._template is not None:
+            self._used |= {rank.uuid for one in outcomes for rank in one.ranks if rank.uuid is not None}
         self._settle()
         begin_ns = time.monotonic_ns()
         self._after = self._idle(min(self._check_s(), self._idle_s()), begin_ns)
@@ -213,35 +158,61 @@ class Metering:
         """The outcome of a trial with its power results and trace, or the reason why there are none."""
         if spec.power is None or outcome.status != "ok" or outcome.load_window is None:
             return outcome
-        load, readings = outcome.load_window, self.readings
-        self._await(load.end_ns)
-        chosen = parts_for(readings, spec.trial.device, spec.uuids)
-        missing = {f"power.{name}": why for name, why in readings.head.refused.items()}
-        elsewhere = {one.host for one in outcome.ranks} - {socket.gethostname()}
-        if elsewhere:
-            missing["power"] = f"the meters do not read {', '.join(sorted(elsewhere))}, where ranks ran too"
-            return outcome.model_copy(update={"missing": outcome.missing | missing})
-        if not chosen:
-            missing["power"] = "no meter of the study reads what this trial runs on"
-            return outcome.model_copy(update={"missing": outcome.missing | missing})
+        load, where, missing = outcome.load_window, self._where(spec, outcome), dict(outcome.missing)
         try:
-            results = power_results(readings, chosen, load, self._before, self._after)
+            readings, ahead_ns = self._seen(outcome)
+            missing |= {f"power.{name}": why for name, why in readings.head.refused.items()}
+            chosen = []
+            for parts in parts_for(readings, spec.trial.device, where):
+                lack = lacking(readings, parts, where)
+                if lack is None:
+                    chosen.append(parts)
+                elif f"power.{parts.meter}" not in missing:
+                    missing[f"power.{parts.meter} ({parts.boundary})"] = lack
+            if not chosen:
+                raise MeterError(_nothing(missing))
+            idles = (_shifted(self._before, ahead_ns), _shifted(self._after, ahead_ns))
+            results = power_results(readings, chosen, load, *idles)
+        except MeterError as error:
+            return outcome.model_copy(update={"missing": missing | {"power": str(error)}})
         except ValueError as error:  # of readings that no figure can be made of
-            missing["power"] = f"the readings cannot be used: {error}"
-            return outcome.model_copy(update={"missing": outcome.missing | missing})
-        trace = trace_sidecar(readings, load, (self._before, self._after))
+            why = f"the readings cannot be used: {error}"
+            return outcome.model_copy(update={"missing": missing | {"power": why}})
+        trace = trace_sidecar(readings, load, idles)
         sidecar = write_sidecar(self._folder, f"{spec.id}.power.npz", trace)
-        update = {
-            "power": results,
-            "sidecars": (*outcome.sidecars, sidecar),
-            "missing": outcome.missing | missing,
-        }
+        update = {"power": results, "sidecars": (*outcome.sidecars, sidecar), "missing": missing}
         return outcome.model_copy(update=update)
+
+    def _where(self, spec: TrialSpec, outcome: Outcome) -> Mapping[str, set[str]]:
+        """By host, the accelerators that a trial ran on there, as far as they are known."""
+        if not outcome.ranks:
+            return {socket.gethostname(): set(spec.uuids)}
+        found: dict[str, set[str]] = {}
+        for one in outcome.ranks:
+            found.setdefault(one.host, set()).update([one.uuid] if one.uuid is not None else [])
+        return found
+
+    def _seen(self, outcome: Outcome) -> tuple[Readings, int]:
+        """The readings of the hosts that a trial ran on, on the clock of its load; by how much (ns) that is
+        ahead of this host's.
+
+        Raises:
+            MeterError: Not all of these are read, or their clocks do not agree.
+        """
+        if isinstance(self.readings, MergedReadings):
+            return self.readings.of_hosts(
+                {one.host: (one.clock_offset_s, one.clock_u_s) for one in outcome.ranks}
+            )
+        elsewhere = {one.host for one in outcome.ranks} - set(self.readings.hosts)
+        if elsewhere:
+            hosts = ", ".join(sorted(elsewhere))
+            raise MeterError(f"the meters do not read {hosts}, where ranks ran: give launch: {{template}}")
+        return self.readings, 0
 
     def next_job(self) -> None:
         """The idle after these trials is the one before the next, unless that still holds."""
         if self._after is not None and not self._holds():
-            self._before = None if self._after.fault else self._after
+            self._before = None if self._held(self._after.span) else self._after
         self._after = None
 
     @property
@@ -250,7 +221,7 @@ class Metering:
         return self._after is not None
 
     def close(self) -> None:
-        """End the sampler."""
+        """End the sampler, or those of all hosts."""
         if self._sampler is not None:
             self._sampler.close()
             # Its job holds addresses and files that records leave out on purpose.
@@ -261,7 +232,7 @@ class Metering:
         periods = [
             max(one.channel.period_s, one.channel.step_s or 0.0)
             for one in self.readings.head.channels
-            if one.channel.primary
+            if self._counts(one.channel)
         ]
         return max(periods, default=0.0)
 
@@ -272,35 +243,37 @@ class Metering:
         return max(_CHECK_S, _READINGS * self._slowest_s())
 
     def _idle(self, seconds: float, begin_ns: int | None = None) -> Idle:
-        """Wait until ``seconds`` after ``begin_ns`` (None: now); see whether devices were left alone."""
+        """Wait until ``seconds`` after ``begin_ns`` (None: now)."""
         begin_ns = time.monotonic_ns() if begin_ns is None else begin_ns
         end_ns = begin_ns + int(seconds * 1e9)
         self._watcher.waits("idle power", seconds)
         time.sleep(max(0.0, (end_ns - time.monotonic_ns()) * 1e-9))
-        self._await(end_ns)
-        return Idle((begin_ns, end_ns), self._held((begin_ns, end_ns)), self._flag)
+        # A trial places it by MPI on other hosts: later than here by as much as wall clocks may be apart.
+        self._await(end_ns + int(APART_S * 1e9) * (self._template is not None))
+        return Idle((begin_ns, end_ns), self._flag)
 
     def _held(self, span: tuple[int, int]) -> str | None:
-        """Why a span was not idle: processes on a device that no trial of this study runs on then."""
-        for place, one in enumerate(self.readings.head.channels):
-            if one.channel.quantity != "processes":
-                continue
-            most = self.readings.finite(place, *span).max(initial=0)
-            if most > 0:
-                what = "a process holds" if most == 1 else f"{most:.0f} processes hold"
-                return f"{what} {one.channel.part} while it should be idle: end what else runs there"
-        return None
+        """Why a span was not idle: processes on a device that trials run on."""
+        return held(self.readings, span, self._used or None)
+
+    def _counts(self, channel: Channel) -> bool:
+        """Whether figures rest on a channel."""
+        return channel.primary and self._matters(channel)
+
+    def _matters(self, channel: Channel) -> bool:
+        """Whether it is not of a device that no trial runs on."""
+        return not channel.of_device or not self._used or channel.part in self._used
 
     def _holds(self) -> bool:
         """Whether the idle before still tells what idle is, by power and temperature."""
         first, last = self._before, self._after
-        if first is None or last is None or first.fault or last.fault:
+        if first is None or last is None or self._held(first.span) or self._held(last.span):
             return False
         for place, one in enumerate(self.readings.head.channels):
-            if one.channel.primary:
+            if self._counts(one.channel):
                 if not self._alike(place, first.span, last.span):
                     return False
-            elif one.channel.quantity == "temperature":
+            elif one.channel.quantity == "temperature" and self._matters(one.channel):
                 old_c, new_c = (self._last_value(place, idle.span[1]) for idle in (first, last))
                 if old_c is not None and new_c is not None and abs(new_c - old_c) > _HOLDS_C:
                     return False
@@ -332,7 +305,7 @@ class Metering:
         self.readings.refresh()
         old, new = (now_ns - 2 * look_ns, now_ns - look_ns), (now_ns - look_ns, now_ns)
         channels = enumerate(self.readings.head.channels)
-        return all(self._alike(place, old, new) for place, one in channels if one.channel.primary)
+        return all(self._alike(place, old, new) for place, one in channels if self._counts(one.channel))
 
     def _alike(self, place: int, old: tuple[int, int], new: tuple[int, int]) -> bool:
         """Whether a channel's mean power in two spans agrees; not where there is none for one of them."""
@@ -344,17 +317,28 @@ class Metering:
         return abs(new_w - old_w) <= max(_HOLDS * old_w, _HOLDS_W)
 
     def _await(self, time_ns: int) -> None:
-        """Wait until every primary channel has a reading after ``time_ns``, or two periods too long."""
+        """Wait until every channel that counts has a reading after ``time_ns``, or two periods too long."""
         deadline = time.monotonic() + 3 * self._slowest_s() + 2.0
-        primary = [place for place, one in enumerate(self.readings.head.channels) if one.channel.primary]
+        channels = enumerate(self.readings.head.channels)
+        counting = [place for place, one in channels if self._counts(one.channel)]
         while True:
             self.readings.refresh()
-            if all((self.readings.last_ns(place) or 0) > time_ns for place in primary):
+            if all((self.readings.last_ns(place) or 0) > time_ns for place in counting):
                 return
             if time.monotonic() > deadline or self._sampler is None or not self._sampler.running:
                 return
             time.sleep(_POLL_S)
 
 
-def _named(meter: str, reason: str) -> str:
-    return reason if reason.startswith(meter) else f"{meter}: {reason}"
+def _shifted(idle: Idle | None, ahead_ns: int) -> Idle | None:
+    """The same on a clock that is ahead."""
+    if idle is None:
+        return None
+    begin_ns, end_ns = idle.span
+    return Idle((begin_ns + ahead_ns, end_ns + ahead_ns), idle.flag)
+
+
+def _nothing(missing: Mapping[str, str]) -> str:
+    """Why no meter gives a figure."""
+    reasons = [f"{name.removeprefix('power.')}: {why}" for name, why in missing.items() if "power." in name]
+    return "; ".join(["no meter of the study reads all that this trial ran on", *reasons])

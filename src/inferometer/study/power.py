@@ -15,7 +15,7 @@ from inferometer.meters.readings import Readings
 from inferometer.records import BesideReading, ConditionShare, LoadWindow, PartPower, PowerFigure, PowerResult
 from inferometer.store import arrays
 
-__all__ = ["Idle", "Parts", "parts_for", "power_results", "trace_sidecar"]
+__all__ = ["Idle", "Parts", "held", "lacking", "parts_for", "power_results", "trace_sidecar"]
 
 _AROUND_NS = 1_000_000_000  # of readings before and after each window, kept with the record
 _NAMES = ("load", "idle_before", "idle_after", "idle_loaded")
@@ -27,11 +27,10 @@ Span = tuple[int, int]
 class Idle:
     """A time without a process on the devices: CLOCK_MONOTONIC ns.
 
-    ``fault``: why it is none. ``flag``: what to know of it, such as that power still fell.
+    ``flag``: what to know of it, such as that power still fell.
     """
 
     span: Span
-    fault: str | None = None
     flag: str | None = None
 
 
@@ -45,12 +44,24 @@ class Parts:
     beside: tuple[tuple[int, ...], ...]
 
 
-def parts_for(readings: Readings, device: str, uuids: Collection[str]) -> list[Parts]:
-    """What counts for a trial on ``device``: its own accelerators' readings, and those of the whole host."""
-    boards = {one.channel.part for one in readings.head.channels if one.channel.of_device}
-    own = {part for part in boards if part in uuids}
-    if device != "cpu" and not own and len(boards) == 1:
-        own = boards  # the engine does not tell which it runs on, and there is but one
+def parts_for(readings: Readings, device: str, where: Mapping[str, Collection[str]]) -> list[Parts]:
+    """What counts for a trial on ``device``: its own accelerators' readings, and those of its whole hosts.
+
+    Args:
+        readings: Of the hosts that it ran on, and no others.
+        device: The engine's name of it.
+        where: By host, the UUIDs of its accelerators there, as far as the engine tells them.
+    """
+    own: set[str] = set()
+    for host, uuids in where.items():
+        boards = {
+            one.channel.part
+            for place, one in enumerate(readings.head.channels)
+            if one.channel.of_device and readings.host_of(place) == host
+        }
+        if device != "cpu" and not uuids and len(boards) == 1:
+            own |= boards  # the engine does not tell which it runs on, and there is but one
+        own |= boards.intersection(uuids)
     found: dict[tuple[str, str], list[int]] = {}
     beside: dict[tuple[str, str], dict[str, list[int]]] = {}
     for place, one in enumerate(readings.head.channels):
@@ -68,13 +79,45 @@ def parts_for(readings: Readings, device: str, uuids: Collection[str]) -> list[P
     ]
 
 
+def lacking(readings: Readings, parts: Parts, where: Mapping[str, Collection[str]]) -> str | None:
+    """Why the sum of parts is not all that a trial ran on; None: it is. Arguments as of `parts_for`."""
+    channels = [readings.head.channels[place].channel for place in parts.places]
+    named = [one.part for one in channels]
+    twice = next((part for part in named if named.count(part) > 1), None)
+    if twice is not None:
+        return f"{twice} is read on several hosts: are they one machine?"
+    for host, uuids in where.items():
+        own = {
+            part for place, part in zip(parts.places, named, strict=True) if readings.host_of(place) == host
+        }
+        if not own:
+            return f"{host} shows none, and ranks ran there too"
+        unread = sorted(set(uuids) - own) if channels[0].of_device else []
+        if unread:
+            return f"{', '.join(unread)} is not read, and the trial ran there too"
+    return None
+
+
+def held(readings: Readings, span: Span, devices: Collection[str] | None = None) -> str | None:
+    """Why a span was not idle: processes on one of ``devices`` (None: on any) while no trial runs."""
+    for place, one in enumerate(readings.head.channels):
+        part = one.channel.part
+        if one.channel.quantity != "processes" or (devices is not None and part not in devices):
+            continue
+        most = readings.finite(place, *span).max(initial=0)
+        if most > 0:
+            what = "a process holds" if most == 1 else f"{most:.0f} processes hold"
+            return f"{what} {part} while it should be idle: end what else runs there"
+    return None
+
+
 def power_results(
     readings: Readings, chosen: Sequence[Parts], load: LoadWindow, before: Idle | None, after: Idle | None
 ) -> tuple[PowerResult, ...]:
     """The results of one trial.
 
     Args:
-        readings: All so far, refreshed.
+        readings: All so far, refreshed, of the hosts that it ran on.
         chosen: From `parts_for`.
         load: When the trial was under load, and loaded but idle.
         before: The bare idle before it; None: there was none.
@@ -100,8 +143,11 @@ def _result(
     readings: Readings, parts: Parts, load: LoadWindow, before: Idle | None, after: Idle | None
 ) -> PowerResult:
     channels = [readings.head.channels[place].channel for place in parts.places]
-    # What held a device in one idle may have held it in the other, and in the load, as well.
-    fault = next((one.fault for one in (before, after) if one is not None and one.fault is not None), None)
+    # What held a device in one idle may have held it in the other, and in the load, as well. A whole host is
+    # not idle either while one of its devices is held.
+    devices = [one.part for one in channels] if channels[0].of_device else None
+    idles = [one.span for one in (before, after) if one is not None]
+    fault = next((why for span in idles if (why := held(readings, span, devices))), None)
     spans: dict[str, Span | None] = {
         "load": (load.begin_ns, load.end_ns),
         "idle_before": before.span if before and fault is None else None,
@@ -124,7 +170,7 @@ def _result(
         "gain_error": max((one.gain_error for one in channels if one.gain_error is not None), default=None),
         "images_per_s": load.images_per_s,
         "idle_age_s": (load.begin_ns - before.span[1]) * 1e-9 if before else None,
-        "facts": dict(readings.head.facts.get(parts.meter, {})),
+        "facts": readings.facts(parts.meter),
         **figures,
         **_derived(sums, load, missing),
         **_conditions(readings, parts, (load.begin_ns, load.end_ns)),

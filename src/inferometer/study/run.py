@@ -89,7 +89,8 @@ def _metering(study: Study, resolved: Resolved, folder: Path, watcher: Watcher) 
     there = [entry for entry in resolved.engines if entry.absent is None]
     uuids = [uuid for entry in there if (uuid := entry.uuid)]
     uuids += [uuid for entry in there for one in entry.places if (uuid := one.uuid)]
-    metering = Metering(study.power, list(dict.fromkeys(uuids)), folder, watcher)
+    template, ranks = study.launch.template, max(study.ranks)
+    metering = Metering(study.power, list(dict.fromkeys(uuids)), folder, watcher, template, ranks)
     try:
         yield metering
     finally:
@@ -217,7 +218,7 @@ class _Runner:
                     if self._late() or (done < len(items) and self._over_budget(items[done])):
                         break
             if metering is not None:
-                metering.after()
+                metering.after([finished.outcome for finished in held])
         except KeyboardInterrupt:
             self._give_up(held, metering)
             if done < len(specs):  # else it came when the last trial already had its record

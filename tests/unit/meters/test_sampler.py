@@ -17,7 +17,7 @@ from inferometer.contracts import Channel, MeterSession, Sample
 from inferometer.errors import ConfigError, MeterError
 from inferometer.meters.readings import TAIL, Readings, read_head
 from inferometer.meters.sampler import MeterJob, SamplerJob, _check, _Reader
-from inferometer.study.metering import Sampler
+from inferometer.study.sampling import Sampler
 
 LIMIT_S = 30.0
 

@@ -15,7 +15,8 @@ import pytest
 from inferometer.environment.process import process_start
 from inferometer.records import Outcome
 from inferometer.study import launch
-from inferometer.study.launch import PROCESS, end_leftovers, note_process
+from inferometer.study.launch import end_leftovers
+from inferometer.study.notes import PROCESS, note_process
 from inferometer.trials.spec import TrialSpec
 from tests.unit.study.watcher import Remembering
 from tests.unit.test_worker import spec

@@ -1,0 +1,371 @@
+"""A comparison as tables, and its verdict on comparability in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from inferometer.analysis.comparison.accuracy import AccuracyGap
+from inferometer.analysis.comparison.compare import Comparison, Verdict
+from inferometer.analysis.comparison.differences import Difference
+from inferometer.analysis.comparison.growth import Growth, Sweep
+from inferometer.analysis.comparison.points import Metric, Point
+from inferometer.analysis.comparison.ratios import RatioRow
+from inferometer.analysis.grouping import PRECISION_ORDER
+from inferometer.analysis.probe import limits_text
+from inferometer.analysis.wording import (
+    count,
+    joined,
+    milliseconds,
+    model_names,
+    p_value,
+    percent,
+    plural,
+    points,
+    ratio,
+    ratio_range,
+    significant,
+)
+from inferometer.records import Precision
+from inferometer.report.cells import (
+    NONE,
+    Cell,
+    Column,
+    Table,
+    Tone,
+    mark_note,
+    marked_cell,
+    optional,
+    raw_range,
+    status_cell,
+)
+
+__all__ = ["comparison_tables", "verdict_sentences"]
+
+_TONES: Mapping[str, Tone] = {
+    "faster": "good",
+    "more per watt": "good",
+    "more for the price": "good",
+    "a real gain": "good",
+    "slower": "bad",
+    "less per watt": "bad",
+    "less for the price": "bad",
+    "a real loss": "bad",
+    "not comparable": "bad",
+}
+_METRICS: Mapping[Metric, str] = {
+    "images_per_s": "images/s",
+    "images_per_s_per_device": "images/s per device",
+    "latency_p50_s": "median latency, ms",
+    "latency_p99_s": "p99 latency, ms",
+    "images_per_s_per_w": "images/s/W",
+    "j_per_image": "J per image",
+    "top1": "top-1",
+    "top5": "top-5",
+}
+_PER = {"like count": "as many devices", "server": "all devices of each", "price": "price"}
+_RATIO_NOTE = (
+    "Of geometric means of the repeats; Welch's interval on logarithms; p is corrected for the number of"
+    " ratios (Holm), so an interval may leave 1 out and the verdict still see no difference. There is none"
+    f" when one and the same machine changed: when its fixed probe's medians are over {limits_text()} apart."
+    " A published figure has no repeats and hence no interval."
+)
+_UNKNOWN_SHOWN = 6
+
+
+def comparison_tables(found: Comparison) -> tuple[Table, ...]:
+    """All tables that have rows, in the order in which they are shown."""
+    made = (
+        _differences(found),
+        _ratios(found),
+        _growth(found.growth),
+        _accuracy(found.accuracy),
+        *(_sweep(found, metric) for metric in dict.fromkeys(one.metric for one in found.sweeps)),
+    )
+    return tuple(_without_empty(table) for table in made if table.rows)
+
+
+def verdict_sentences(found: Comparison) -> list[str]:
+    """Whether what stands side by side is like for like: one sentence for each subject."""
+    sentences = [_verdict(found, one) for one in found.verdicts]
+    if found.unmatched:
+        sentences.append(
+            f"No figure is shared with {_name(found.baseline)} (the same network, precision, batch and number"
+            f" of devices) by {joined([_name(one) for one in found.unmatched])}."
+        )
+    return sentences
+
+
+def _without_empty(table: Table) -> Table:
+    """Columns in which no row says anything are left out, as the intervals of published figures are."""
+    kept = [
+        place for place in range(len(table.columns)) if any(row[place].text != NONE for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
+
+
+def _verdict(found: Comparison, one: Verdict) -> str:
+    pair = one.comparability
+    text = f"{_name(one.subject)} against {_name(one.baseline)}: {pair.text}"
+    if 0 < pair.refused < pair.pairs:
+        reasons = joined([other.text for other in pair.refusing])
+        text = (
+            f"{_name(one.subject)} against {_name(one.baseline)}: {count(pair.refused)} of"
+            f" {plural(pair.pairs, 'pair')} not comparable: {reasons}"
+        )
+    along = [other.name for other in pair.differences if other.along_axis]
+    if along and not pair.refusing:
+        text += f"; along the axis differ {joined(list(dict.fromkeys(along)))}"
+    if pair.unknown:
+        shown = [name.partition(",")[0].replace("_", " ") for name in pair.unknown[:_UNKNOWN_SHOWN]]
+        more = len(pair.unknown) - len(shown)
+        text += f". Not known, and so not taken to be equal: {', '.join(shown)}"
+        text += f" and {more} more" if more else ""
+    elsewhere = _other_axis(found, pair.refusing) if pair.refused == pair.pairs else None
+    return f"{text}.{f' Ask for --by {elsewhere}.' if elsewhere else ''}"
+
+
+def _other_axis(found: Comparison, refusing: Sequence[Difference]) -> str | None:
+    """The axis along which they would compare, where one thing alone keeps them apart."""
+    names = {one.name for one in refusing}
+    for axis in ("device", "engine", "precision"):
+        if axis != found.axis and names == {axis}:
+            return axis
+    return None
+
+
+def _differences(found: Comparison) -> Table:
+    def cells(one: Verdict, difference: Difference) -> tuple[Cell, ...]:
+        kind = (
+            "along the axis"
+            if difference.along_axis
+            else "not comparable"
+            if difference.refuses
+            else "marked"
+        )
+        bound = None if math.isinf(difference.bound) else difference.bound
+        tone: Tone = "bad" if difference.refuses else "plain"
+        return (
+            Cell(_name(one.subject), one.subject),
+            Cell(difference.name, difference.name),
+            Cell(difference.own, difference.own),
+            Cell(difference.base, difference.base),
+            Cell("without limit", None)
+            if bound is None
+            else Cell(percent(bound, 0 if bound > 0.01 else 1), bound),
+            Cell(kind, kind, tone),
+        )
+
+    return Table(
+        "differences",
+        f"What differs from {_name(found.baseline)}",
+        (
+            Column("Subject", header=True),
+            Column("What"),
+            Column("Subject has", prose=True),
+            Column("Baseline has", prose=True),
+            Column("Could move a figure", "by up to", "right"),
+            Column("So"),
+        ),
+        tuple(cells(one, each) for one in found.verdicts for each in one.comparability.differences),
+        "Ranked by how much each could move a figure. The bounds rank; they correct nothing.",
+    )
+
+
+def _ratios(found: Comparison) -> Table:
+    engines = {row.own.engine for row in found.ratios} | {row.base.engine for row in found.ratios}
+    several = len(engines) > 1 and found.axis != "engine"
+    counted = any((row.own.count or 1, row.base.count or 1) != (1, 1) for row in found.ratios)
+    purposes = any(row.per != "like count" for row in found.ratios)
+
+    def cells(row: RatioRow) -> tuple[Cell, ...]:
+        engine = (optional(row.own.engine, str),) if several else ()
+        return (
+            Cell(_name(row.subject), row.subject),
+            *_place(row.own),
+            *engine,
+            *((Cell(_counts(row), row.own.count),) if counted else ()),
+            Cell(_METRICS[row.own.metric], row.own.metric),
+            *((Cell(_PER[row.per], row.per),) if purposes else ()),
+            _value(row.own),
+            _value(row.base),
+            optional(row.ratio, ratio),
+            Cell(ratio_range(*row.interval), raw_range(row.interval)) if row.interval else Cell(NONE, None),
+            optional(row.p, p_value),
+            Cell(row.verdict, row.verdict, _TONES.get(row.verdict, "muted")),
+            Cell(_why(row), None, "muted"),
+        )
+
+    return Table(
+        "ratios",
+        f"Ratios to {_name(found.baseline)}",
+        (
+            Column("Subject", header=True),
+            Column("Model"),
+            Column("Precision"),
+            Column("Batch", None, "right"),
+            *((Column("Engine"),) if several else ()),
+            *((Column("Devices", None, "right", spare=3),) if counted else ()),
+            Column("Figure"),
+            *((Column("Per", spare=4),) if purposes else ()),
+            Column("Subject", None, "right", spare=2),
+            Column("Baseline", None, "right", spare=2),
+            Column("Ratio", None, "right"),
+            Column("95 % interval", None, "right", spare=1),
+            Column("p", "corrected", "right", spare=1),
+            Column("Verdict"),
+            Column("Marked for", prose=True, spare=5),
+        ),
+        tuple(cells(row) for row in found.ratios),
+        _RATIO_NOTE + mark_note(*(row.own.mac_share for row in found.ratios)),
+    )
+
+
+def _why(row: RatioRow) -> str:
+    if row.comparability.refusing:
+        return "; ".join(one.text for one in row.comparability.refusing)
+    marks = [one.name for one in row.comparability.marking]
+    return "; ".join([*marks, *dict.fromkeys((*row.own.marks, *row.base.marks))]) or NONE
+
+
+def _growth(rows: Sequence[Growth]) -> Table:
+    def cells(row: Growth) -> tuple[Cell, ...]:
+        return (
+            Cell(_name(row.subject), row.subject),
+            *_place(row.point),
+            optional(row.point.count, count),
+            Cell(percent(row.efficiency), row.efficiency),
+            Cell(_percents(row.interval), raw_range(row.interval)) if row.interval else Cell(NONE, None),
+            Cell(row.verdict, row.verdict),
+        )
+
+    return Table(
+        "scaling",
+        "Scaling: several devices against as many times one",
+        (
+            Column("Subject", header=True),
+            Column("Model"),
+            Column("Precision"),
+            Column("Batch", None, "right"),
+            Column("Devices", None, "right"),
+            Column("Of linear", None, "right"),
+            Column("95 % interval", None, "right", spare=1),
+            Column("Verdict"),
+        ),
+        tuple(cells(row) for row in rows),
+    )
+
+
+def _accuracy(rows: Sequence[AccuracyGap]) -> Table:
+    def cells(row: AccuracyGap) -> tuple[Cell, ...]:
+        paired = row.paired
+        return (
+            Cell(_name(row.subject), row.subject),
+            *_place(row.own)[:2],
+            Cell(_METRICS[row.own.metric], row.own.metric),
+            optional(row.own.value, lambda value: percent(value, 2)),
+            optional(row.base.value, lambda value: percent(value, 2)),
+            optional(row.delta, points),
+            Cell(f"{points(paired.interval[0])} to {points(paired.interval[1])}", raw_range(paired.interval))
+            if paired
+            else Cell(NONE, None),
+            optional(paired.images if paired else None, count),
+            Cell(row.verdict, row.verdict, _TONES.get(row.verdict, "muted")),
+        )
+
+    return Table(
+        "accuracy",
+        "Accuracy",
+        (
+            Column("Subject", header=True),
+            Column("Model"),
+            Column("Precision"),
+            Column("Metric"),
+            Column("Subject", "%", "right"),
+            Column("Baseline", "%", "right"),
+            Column("Difference", "points", "right"),
+            Column("95 % interval", "points", "right", spare=1),
+            Column("Same images", None, "right", spare=2),
+            Column("Verdict"),
+        ),
+        tuple(cells(row) for row in rows),
+        "Where both sides know what became of each image, these are compared one by one (McNemar's exact"
+        " test, Tango's interval); two bare figures support no verdict.",
+    )
+
+
+def _sweep(found: Comparison, metric: Metric) -> Table:
+    """Batches down, subjects across."""
+    own = [one for one in found.sweeps if one.metric == metric]
+    relative = dict.fromkeys(point.relative_to for one in own for point in one.points if point.relative_to)
+    keys = list(dict.fromkeys(_sweep_key(one) for one in own))
+    names = list(dict.fromkeys(one.subject for one in own))
+    by = {(_sweep_key(one), one.subject, point.batch): point for one in own for point in one.points}
+    rows = []
+    for key in keys:
+        members = [one for one in own if _sweep_key(one) == key]
+        for batch in sorted({point.batch or 0 for one in members for point in one.points}):
+            figures = [by.get((key, name, batch)) for name in names]
+            first = next(point for point in figures if point is not None)
+            rows.append((*_place(first), *(_value(one) if one else Cell(NONE, None) for one in figures)))
+    note = None
+    if relative:
+        bases = [f"{one.count or 1} {one.accelerator} at batch {one.batch}" for one in relative]
+        note = f"Multiples of the figure of {joined(bases)}."
+    return Table(
+        f"sweep-{metric}",
+        f"By batch: {_METRICS[metric]}",
+        (
+            Column("Model", header=True),
+            Column("Precision"),
+            Column("Batch", None, "right", header=True),
+            *(Column(_name(name), None, "right") for name in names),
+        ),
+        tuple(rows),
+        note,
+    )
+
+
+def _sweep_key(one: Sweep) -> tuple[object, ...]:
+    point = one.points[0]
+    return _model(point), point.precision, point.settings, point.engine
+
+
+def _place(point: Point) -> tuple[Cell, Cell, Cell]:
+    return (
+        Cell(_model(point), point.model),
+        marked_cell(
+            Cell(point.precision.upper(), point.precision), point.mac_share, cast(Precision, point.precision)
+        ),
+        optional(point.batch, count),
+    )
+
+
+def _model(point: Point) -> str:
+    return model_names([point.model])[point.model]
+
+
+def _value(point: Point) -> Cell:
+    if point.value is None:
+        return status_cell(point.status) if point.status != "ok" else Cell("too few", None, "muted")
+    scale = milliseconds if point.metric.startswith("latency") else significant
+    return Cell(scale(point.value), point.value)
+
+
+def _counts(row: RatioRow) -> str:
+    own, base = row.own.count or 1, row.base.count or 1
+    return count(own) if own == base else f"{own} to {base}"
+
+
+def _percents(interval: tuple[float, float]) -> str:
+    return f"{percent(interval[0])} to {percent(interval[1])}"
+
+
+def _name(subject: str) -> str:
+    return subject.upper() if subject in PRECISION_ORDER else subject

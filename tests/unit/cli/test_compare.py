@@ -1,0 +1,134 @@
+"""``compare``: names, axes, prices, exit codes, and what it prints and writes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from inferometer.store import open_store
+from tests.unit.analysis.comparison.sample_sources import DELL, elsewhere, trials
+from tests.unit.cli.command import inferometer
+
+STEADY = (100.0, 101.0, 99.0)
+
+
+def store(folder: Path, *groups) -> str:
+    with open_store(folder, "demo") as opened:
+        for group in groups:
+            for one in group:
+                opened.append(one)
+    return str(folder)
+
+
+def test_the_verdict_on_likeness_comes_first_then_findings_then_tables(capsys):
+    ended = inferometer(capsys, "compare", "dell-2017-07")
+    assert (ended.code, ended.err) == (0, "")
+    titles = ["Is it like for like?", "What was found", "What differs from tesla-p40", "Ratios to tesla-p40",
+              "Scaling: several devices", "By batch: images/s/W"]  # fmt: skip
+    places = [ended.out.index(title) for title in titles]
+    assert places == sorted(places)
+    assert "One tesla-p4 gives 0.52 of the images/s of one tesla-p40" in ended.out
+    assert "tesla-p4 ran out of memory at batch 2,048" in ended.out
+
+
+def test_json_is_one_document_with_the_evidence(capsys):
+    found = inferometer(capsys, "compare", "dell-2017-07", "--json").document
+    assert (found["axis"], found["baseline"], found["written"]) == ("device", "tesla-p40", [])
+    assert found["comparability"][0]["likeness"] == "comparable along the axis"
+    first = found["findings"][0]
+    assert all(name.startswith(f"{DELL}: figures / ") for name in first["record_ids"])
+    ratio = next(one for one in found["ratios"] if one["per"] == "server")
+    assert (ratio["own"]["count"], ratio["base"]["count"]) == (4, 3)
+    bounds = [one["bound"] for one in found["comparability"][0]["differences"]]
+    assert bounds == [None]  # another device: without limit
+
+
+def test_two_stores_of_one_machine_are_compared_as_stores(capsys, tmp_path):
+    a, b = store(tmp_path / "june", trials(STEADY)), store(tmp_path / "july", trials((150.0, 151.0, 149.0)))
+    found = inferometer(capsys, "compare", a, b, "--json").document
+    assert (found["axis"], found["subjects"]) == ("store", ["june", "july"])
+    assert [one["verdict"] for one in found["ratios"]] == ["faster"]
+    turned = inferometer(capsys, "compare", a, b, "--json", "--baseline", "july").document
+    assert [one["verdict"] for one in turned["ratios"]] == ["slower"]
+
+
+def test_folders_of_one_name_keep_what_tells_them_apart(capsys, tmp_path):
+    a, b = store(tmp_path / "mon" / "out", trials(STEADY)), store(tmp_path / "tue" / "out", trials(STEADY))
+    assert inferometer(capsys, "compare", a, b, "--json").document["subjects"] == [a, b]
+
+
+def test_half_the_threads_are_named_as_the_cause_and_a_verdict_exits_0(capsys, tmp_path):
+    a = store(tmp_path / "a", trials(STEADY))
+    b = store(tmp_path / "b", trials((50.0, 51.0, 49.0), config_options={"threads": 1}))
+    ended = inferometer(capsys, "compare", a, b)
+    assert ended.code == 0
+    assert "b against a: not comparable: threads: 1 against 2 (up to 100 %)." in ended.out
+
+
+def test_engines_are_refused_with_a_hint_unless_asked_for(capsys, tmp_path):
+    a = store(tmp_path / "a", trials(STEADY))
+    b = store(tmp_path / "b", trials((200.0, 201.0, 199.0), trial_engine="openvino"))
+    assert "Ask for --by engine." in inferometer(capsys, "compare", a, b).out
+    asked = inferometer(capsys, "compare", a, b, "--by", "engine")
+    assert "openvino gives 2.00" in asked.out
+
+
+def test_a_store_stands_beside_a_study_with_what_is_not_known(capsys, tmp_path):
+    a = store(tmp_path / "mine", trials(STEADY, batch=128, trial_engine="tensorrt"))
+    ended = inferometer(capsys, "compare", "nvidia-2017", a, "--by", "machine")
+    assert "Not known, and so not taken to be equal" in ended.out
+
+
+def test_csv_has_a_line_for_each_ratio(capsys, tmp_path):
+    a, b = store(tmp_path / "a", trials(STEADY)), store(tmp_path / "b", trials(environment=elsewhere()))
+    path = tmp_path / "ratios.csv"
+    ended = inferometer(capsys, "compare", a, b, "--csv", path)
+    assert (ended.code, ended.err.strip()) == (0, f"wrote {path}")
+    (line,) = csv.DictReader(io.StringIO(path.read_text()))
+    assert (line["subject"], line["baseline"], line["metric"]) == ("b", "a", "images_per_s")
+    assert float(line["ratio"]) == pytest.approx(1.0)
+    assert len(line["evidence"].split()) == 3
+
+
+def test_prices_are_taken_by_subject(capsys):
+    words = ("compare", "dell-2017-07", "--price", "tesla-p40=5700", "--price", "tesla-p4=2000")
+    found = inferometer(capsys, *words, "--json").document
+    priced = [one for one in found["ratios"] if one["per"] == "price"]
+    assert priced[0]["ratio"] == pytest.approx(0.52 * 5700 / 2000)
+    assert "for the same money" in inferometer(capsys, *words).out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("dell-2017-7",), 2, "neither a study's folder nor a published study"),
+        (("dell-2017",), 2, "may be any of"),
+        (("dell-2017-07", "--by", "month"), 2, "--by: there is no 'month'"),
+        (("dell-2017-07", "--by", "engine"), 2, "nothing to compare by engine"),
+        (("dell-2017-07", "--baseline", "p400"), 2, "there are tesla-p40, tesla-p4"),
+        (("dell-2017-07", "--baseline", "p4"), 2, "may be any of"),
+        (("dell-2017-07", "--price", "p40"), 2, "expected LABEL=NUMBER"),
+        (("dell-2017-07", "--price", "p100=5"), 2, "--price: there is no 'p100'"),
+        (("dell-2017-07", "--price", "tesla-p4=0"), 2, "a price is above 0"),
+        (("dell-2017-07", "dell-2017-07"), 2, "is named twice"),
+        (("dell-2017-07", "dell-2017-07-p40"), 2, "is named twice"),
+        ((), 2, "Missing argument"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(capsys, words, code, said):
+    ended = inferometer(capsys, "compare", *words)
+    assert (ended.code, ended.out) == (code, "")
+    assert len(ended.err.splitlines()) == 1
+    assert said in ended.err
+
+
+def test_a_broken_store_exits_8_and_is_not_written_over(capsys, tmp_path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    assert inferometer(capsys, "compare", broken, "dell-2017-07").code == 8
+    a = store(tmp_path / "a", trials(STEADY))
+    ended = inferometer(capsys, "compare", a, "dell-2017-07", "--csv", f"{a}/records.jsonl")
+    assert (ended.code, "would overwrite what is read" in ended.err) == (2, True)
