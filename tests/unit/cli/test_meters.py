@@ -64,10 +64,10 @@ def test_one_meter_with_its_options(capsys: pytest.CaptureFixture[str], log: Pat
     [
         (["list", "replai"], 2, "unknown meter 'replai'; did you mean 'replay'?"),
         (["list", "replay", "--option", "fiel=x"], 2, "'fiel'; did you mean 'file'?"),
-        (["watch", "nvmll", "--for", "1s"], 2, "unknown meter 'nvmll'; did you mean 'nvml'?"),
+        (["watch", "nvmll", "--for", "2s"], 2, "unknown meter 'nvmll'; did you mean 'nvml'?"),
         (["watch", "replay", "--for", "soon"], 2, "'soon' is no duration"),
-        (["watch", "replay", "--for", "1s", "--option", "file=/nowhere/w.csv"], 7, "/nowhere/w.csv"),
-        (["watch", "replay", "--for", "1s", "--period", "often"], 2, "'often' is no duration"),
+        (["watch", "replay", "--for", "2s", "--option", "file=/nowhere/w.csv"], 7, "/nowhere/w.csv"),
+        (["watch", "replay", "--for", "2s", "--period", "often"], 2, "'often' is no duration"),
     ],
 )
 def test_what_cannot_be_is_one_line(
@@ -81,7 +81,7 @@ def test_what_cannot_be_is_one_line(
 
 def test_watching_gives_the_readings_of_the_whole_time(capsys: pytest.CaptureFixture[str], log: Path) -> None:
     options = ["--option", f"file={log}", "--option", "align=start"]
-    document = inferometer(capsys, "meters", "watch", "replay", "--for", "1s", "--json", *options).document
+    document = inferometer(capsys, "meters", "watch", "replay", "--for", "2s", "--json", *options).document
     (channel,) = document["channels"]
     values = [reading["value"] for reading in channel["readings"]]
     assert values == [float(20 + place % 3) for place in range(len(values))]
@@ -93,7 +93,7 @@ def test_watching_gives_the_readings_of_the_whole_time(capsys: pytest.CaptureFix
 
 def test_watching_draws_a_table(capsys: pytest.CaptureFixture[str], log: Path) -> None:
     options = ["--option", f"file={log}", "--option", "align=start"]
-    ended = inferometer(capsys, "meters", "watch", "replay", "--for", "1s", *options)
+    ended = inferometer(capsys, "meters", "watch", "replay", "--for", "2s", *options)
     assert ended.code == 0
     assert "replay, live" in ended.out
     assert "22.0 W" in ended.out
