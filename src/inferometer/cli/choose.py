@@ -72,6 +72,9 @@ def command(
         min_top1=None if min_top1 is None else fraction_of(min_top1, "--min-top1"),
         model=model,
     )
+    places = [folder.resolve() for folder in folders]
+    if (twice := next((one for one in folders if places.count(one.resolve()) > 1), None)) is not None:
+        raise ConfigError(f"{twice} is named twice")
     sources = [_source(folder, folders) for folder in folders]
     latencies = [_Latency(folder) for folder in folders]
     choice = choose(sources, need, latencies, _prices(price or (), sources))
@@ -129,6 +132,8 @@ def _prices(given: Sequence[str], sources: Sequence[Source]) -> dict[str, float]
             raise ConfigError(
                 f"--price: {text!r} is no price: write DIR=NUMBER, with one of {', '.join(known)}"
             )
+        if name in found:
+            raise ConfigError(f"--price: {name} has two prices")
         found[name] = float(number)
     return found
 

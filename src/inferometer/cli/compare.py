@@ -135,7 +135,7 @@ def _axis(by: str | None) -> Axis | None:
     for axis in AXES:
         if by == axis:
             return axis
-    raise ConfigError(f"--by: there is no {by!r}{nearest(by, AXES)}; there are {', '.join(AXES)}")
+    raise ConfigError(f"--by: there is no {by!r}{nearest(by, AXES)}")
 
 
 def _prices(texts: Sequence[str]) -> dict[str, float]:

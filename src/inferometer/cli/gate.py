@@ -26,7 +26,9 @@ def command(
     junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit's XML.")] = None,
     summary: Annotated[
         Path | None,
-        typer.Option("--summary", help="Append GitHub-flavoured Markdown, as to $GITHUB_STEP_SUMMARY."),
+        typer.Option(
+            "--summary", help="Append GitHub-flavoured Markdown, as to $GITHUB_STEP_SUMMARY; - prints it."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -50,7 +52,9 @@ def command(
     if junit is not None:
         write_atomically(junit, gate_junit(found))
         note(f"wrote {junit}")
-    if summary is not None:
+    if summary == Path("-"):
+        print_line(gate_markdown(found))
+    elif summary is not None:
         _append(summary, gate_markdown(found))
     return _EXIT[found.verdict]
 

@@ -45,6 +45,7 @@ def test_none_that_meets_it_and_what_cannot_be_told(capsys, folder):
         (["--p99", "10"], "is no time: write for example 10ms"),
         (["--price", "other=3"], "is no price: write DIR=NUMBER, with one of study"),
         (["--price", "study=x"], "is no price"),
+        (["--price", "study=1", "--price", "study=2"], "study has two prices"),
         (["--model", "vgg"], "there is no 'vgg'; known are mini"),
         (["--max-drop", "1"], "is no percentage"),
     ],
@@ -54,3 +55,9 @@ def test_what_is_no_need_is_refused_in_a_line(capsys, folder, words, said):
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
     assert len(ended.err.splitlines()) == 1
+
+
+def test_a_study_that_is_named_twice_is_refused(capsys, folder):
+    ended = inferometer(capsys, "choose", folder, folder / ".." / folder.name)
+    assert (ended.code, ended.out) == (2, "")
+    assert "is named twice" in ended.err

@@ -108,7 +108,7 @@ def test_prices_are_taken_by_subject(capsys):
         (("dell-2017",), 2, "may be any of"),
         (("dell-2017-07", "--by", "month"), 2, "--by: there is no 'month'"),
         (("dell-2017-07", "--by", "engine"), 2, "nothing to compare by engine"),
-        (("dell-2017-07", "--baseline", "p400"), 2, "there are tesla-p40, tesla-p4"),
+        (("dell-2017-07", "--baseline", "p400"), 2, "known are tesla-p4, tesla-p40"),
         (("dell-2017-07", "--baseline", "p4"), 2, "may be any of"),
         (("dell-2017-07", "--price", "p40"), 2, "expected LABEL=NUMBER"),
         (("dell-2017-07", "--price", "p100=5"), 2, "--price: there is no 'p100'"),

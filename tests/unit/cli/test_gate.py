@@ -84,3 +84,8 @@ def test_names_of_models_break_no_markdown_and_no_xml(capsys, tmp_path):
     assert "<script>" not in text
     assert r"a\|b&lt;script&gt;" in text
     assert "\u202e" not in text
+
+
+def test_the_summary_may_be_printed(capsys, tmp_path):
+    base = store(tmp_path / "base", STEADY)
+    assert "### Inferometer gate: pass" in inferometer(capsys, "gate", base, base, "--summary", "-").out

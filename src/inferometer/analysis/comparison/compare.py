@@ -163,9 +163,7 @@ def _verdicts(
 def _prices(prices: Mapping[str, float], subjects: Sequence[str]) -> dict[str, float]:
     for label, price in prices.items():
         if label not in subjects:
-            raise ConfigError(
-                f"--price: there is no {label!r}{nearest(label, subjects)}; there are {', '.join(subjects)}"
-            )
+            raise ConfigError(f"--price: there is no {label!r}{nearest(label, subjects)}")
         if not price > 0:
             raise ConfigError(f"--price {label}: a price is above 0, and not {price:g}")
     return dict(prices)

@@ -96,9 +96,7 @@ def baseline_of(subjects: Sequence[str], wanted: str | None) -> str:
         raise ConfigError(
             f"--baseline: {wanted!r} may be any of {', '.join(fitting)}; write more of the name"
         )
-    raise ConfigError(
-        f"--baseline: there is no {wanted!r}{nearest(wanted, subjects)}; there are {', '.join(subjects)}"
-    )
+    raise ConfigError(f"--baseline: there is no {wanted!r}{nearest(wanted, subjects)}")
 
 
 def _machine_namer(sources: Sequence[Source]) -> Namer:

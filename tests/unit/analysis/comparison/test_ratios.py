@@ -40,7 +40,7 @@ def test_the_baseline_can_be_chosen():
     sources = [store("a", trials(STEADY)), store("b", trials((150.0, 151.0, 149.0)))]
     row = only(compare(sources, baseline="b"))
     assert (row.subject, row.baseline, row.verdict) == ("a", "b", "slower")
-    with pytest.raises(ConfigError, match=r"there is no 'c'.*there are a, b"):
+    with pytest.raises(ConfigError, match=r"there is no 'c'.*known are a, b"):
         compare(sources, baseline="c")
 
 
