@@ -28,7 +28,8 @@ from tests.scale.conftest import Launcher
 from tests.unit.study.test_power import IDLE_W, LOAD_W, POWER, Logger
 from tests.unit.study.watcher import Remembering
 
-pytestmark = pytest.mark.slow
+# Samplers do without MPI: what its launchers differ in is in `test_ranks`.
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("launcher", ["openmpi"], indirect=True)]
 HOSTS = ("node-a", "node-b")
 LIMIT_S = 60.0
 
