@@ -142,7 +142,8 @@ def _finding(summary: Summary, row: FeedingRow) -> Finding:
     }[row.bottleneck]
     if row.bottleneck == "both" and setup.device == "cpu" and row.decode is not None:
         bound = (
-            f"decoding takes {percent(row.together / row.decode, 0)} of the processors that the model needs"
+            f"decoding does {percent(row.together / row.decode, 0)} of what it can alone, on the model's own"
+            " processors"
         )
     known = []
     if row.device is not None:

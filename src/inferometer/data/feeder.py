@@ -70,6 +70,7 @@ class Feeder:
         self._source, self._entries, self._preprocessing = source, entries, preprocessing
         self._limit = max(1, int(_MAX_BAD * len(entries)))
         self._bad: dict[str, str] = {}
+        self._lock, self._next = threading.Lock(), threading.Lock()
         self._places = itertools.cycle(range(len(entries)))
         shape = self._first_shape()
         buffers = taken + max(_AHEAD, -(-workers // batch) + 1)
@@ -78,7 +79,6 @@ class Feeder:
         for _ in range(buffers):
             self._free.put(Buffer(np.zeros((batch, *shape), np.float32)))
         self._batch = batch
-        self._lock, self._next = threading.Lock(), threading.Lock()
         self._filling: Buffer | None = None
         self._row = batch
         self._decoded = 0
@@ -207,9 +207,13 @@ class Feeder:
         try:
             return pixels_of(self._source.read(entry.file), entry.file, self._preprocessing)
         except DataError as error:
-            self._bad[entry.file] = str(error).removeprefix(f"{entry.file}: ")
-        if len(self._bad) > self._limit or len(self._bad) == len(self._entries):
-            file, why = next(iter(self._bad.items()))
-            bad = f"{len(self._bad)} of {len(self._entries)} images cannot be used"
-            raise DataError(f"{self._source.root}: {bad}, such as {file}: {why}: mend or remove them")
+            why = str(error).removeprefix(f"{entry.file}: ")
+        with self._lock:
+            self._bad[entry.file] = why
+            bad = len(self._bad)
+        if bad > self._limit or bad == len(self._entries):
+            raise DataError(
+                f"{self._source.root}: {bad} of {len(self._entries)} images cannot be used, such as"
+                f" {entry.file}: {why}: mend or remove them"
+            )
         return None

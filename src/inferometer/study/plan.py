@@ -68,7 +68,7 @@ class Planned:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """Speed trials of one series differ in batch and kind alone: they may share a process."""
+        """Speed trials of one series differ in batch, kind and input alone: they may share a process."""
         trial = self.spec.trial
         kind = "speed" if trial.kind in SPEED_KINDS else trial.kind
         setup = (trial.model, trial.engine, trial.device, trial.precision, str(self.spec.options))

@@ -25,7 +25,7 @@ __all__ = ["FedSession", "bottleneck_of", "fed", "feeding_of"]
 
 _ALONE_S = 1.5  # for which the threads decode with nothing else to do
 _SOME, _MUCH = 0.02, 0.10  # shares of the slots' time spent waiting. Source: chosen
-_TAKEN = 0.05  # share of the processors that decode and compute. Source: chosen
+_SHARED, _MOST = 0.05, 0.5  # of what the threads decode alone. Source: chosen
 
 
 class FedSession:
@@ -111,32 +111,35 @@ def feeding_of(session: FedSession, measurement: Measurement, together: Together
     wait, hand = session.shares(measurement)
     together.begin()
     alone = session.decoding_alone()
-    taken = throughput_of(measurement).images_per_s / alone if on_cpu and alone else 0.0
+    busy = throughput_of(measurement).images_per_s / alone if on_cpu and alone else None
     return Feeding(
         images=session.feeder.images,
         workers=session.feeder.workers,
         wait_share=wait,
         prepare_share=hand,
         images_per_s=alone,
-        bottleneck=bottleneck_of(wait, taken),
+        bottleneck=bottleneck_of(wait, busy),
         decoder=decoder_name(),
     )
 
 
-def bottleneck_of(wait_share: float, taken_share: float) -> Literal["images", "device", "both"]:
+def bottleneck_of(wait_share: float, busy_share: float | None) -> Literal["images", "device", "both"]:
     """What bounds the rate.
 
-    Batches are decoded ahead: where the device is the slower, one is always ready.
+    Batches are decoded ahead: where the device is the slower, one is always ready. Waiting for one tells that
+    decoding is too slow, unless its threads themselves wait for processors that the model runs on.
 
     Args:
         wait_share: Of the slots' time, what was spent waiting for a ready batch. Up to 2 % of it is the
             device's bound, from 10 % on it is the images', and in between both have a part in it.
-        taken_share: Of the device's processors, what decoding takes: the rate over what they decode alone; 0
-            where decoding has its own. From 5 % on it is no longer the device alone that bounds.
+        busy_share: The rate over what the threads decode alone, where they run on the model's own processors;
+            None where they have others. From 5 % on it is no longer the device alone that bounds, and under a
+            half never the images alone.
     """
-    if wait_share >= _MUCH:
+    busy = 0.0 if busy_share is None else busy_share
+    if wait_share >= _MUCH and (busy_share is None or busy >= _MOST):
         return "images"
-    return "both" if wait_share > _SOME or taken_share >= _TAKEN else "device"
+    return "both" if wait_share > _SOME or busy >= _SHARED else "device"
 
 
 def _workers(spec: TrialSpec) -> int:

@@ -48,6 +48,16 @@ def test_what_one_repeat_lacks_is_not_told_and_the_worst_bottleneck_counts():
     assert (row.decode, row.bottleneck, row.wait_share) == (None, "both", pytest.approx(0.3))
 
 
+def test_on_a_cpu_both_may_bound_it_since_they_share_the_processors():
+    one = record(
+        throughput=throughput(90.0),
+        feeding=feeding(wait=0.12, decode=600.0, bottleneck="both"),
+        trial_input="images",
+    )
+    (finding,) = [found for found in summary_of([one]).findings if found.about == "feeding"]
+    assert "decoding does 15 % of what it can alone, on the model's own processors;" in finding.sentence
+
+
 def test_a_study_on_synthetic_input_alone_has_none():
     found = summary_of(gpu_study())
     assert found.feeding == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from inferometer.data.feeder import Feeder
 from inferometer.data.imageset import ImageEntry
 from inferometer.data.preprocess import PRESETS
 from inferometer.data.source import FolderSource
+from inferometer.environment.placement import pinned
 from inferometer.errors import DataError
 
 RAW = PRESETS["raw"].sized(2, 3)
@@ -108,6 +110,27 @@ def test_images_of_different_sizes_are_refused(tmp_path: Path) -> None:
         Feeder(FolderSource(tmp_path), entries, uncropped, 1, workers=1, taken=1) as one,
     ):
         turn_over(one, 5)
+
+
+def test_the_threads_keep_to_the_processors_of_who_began(tmp_path: Path) -> None:
+    """A rank is pinned to its own: its pictures must not be decoded on another's."""
+    mine = min(os.sched_getaffinity(0))
+    with pinned([mine]), feeder(tmp_path, images(tmp_path, 5)) as one:
+        turn_over(one, 5)
+        found = [os.sched_getaffinity(thread.native_id or 0) for thread in threads()]
+    assert found == [{mine}] * 3
+
+
+def test_an_interrupt_ends_the_threads(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with feeder(tmp_path, images(tmp_path, 5)) as one:
+            turn_over(one, 2)
+            assert len(threads()) == 3
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not threads()
 
 
 def test_no_images(tmp_path: Path) -> None:

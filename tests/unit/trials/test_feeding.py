@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from PIL import Image
 
-from inferometer.config import Study, parse
+from inferometer.analysis.summary import summarise
+from inferometer.config import Limits, MeasureSection, Study, parse
 from inferometer.contracts import Session
 from inferometer.data.feeder import Buffer, Feeder
+from inferometer.data.imageset import ImageEntry
+from inferometer.data.preprocess import PRESETS
+from inferometer.data.source import FolderSource
+from inferometer.environment.cgroup import usable_cores
 from inferometer.errors import ConfigError
-from inferometer.measure import Measurement, Segment, WarmUp
+from inferometer.measure import Measurement, Segment, WarmUp, run_segment
 from inferometer.study.plan import plan_trials
 from inferometer.study.resolve import resolve
 from inferometer.study.run import run_study
-from inferometer.trials.feeding import FedSession, bottleneck_of
+from inferometer.trials.feeding import FedSession, bottleneck_of, fed
 from inferometer.trials.images import ImageInput
+from inferometer.trials.session import open_session
+from inferometer.trials.spec import TrialSpec, identity_of
 from tests.unit.study.watcher import Remembering
 
 QUICK = {"max_s": 0.2, "warmup_max_s": 0.1}
 
 
 class Slow:
-    """A feeder whose every batch takes 20 ms, and a session that takes none."""
+    """A feeder whose batches take 20 ns each, and a session that takes 10 to get one, on their own clock."""
 
     def __init__(self) -> None:
+        self.now_ns = 1000
         self.out: list[Buffer] = []
         self.in_flight, self.ordered = 1, False
         self.prepared: list[Any] = []
         self.images, self.workers = 3, 1
 
     def take(self) -> Buffer:
-        time.sleep(0.02)
+        self.now_ns += 20
         self.out.append(Buffer(np.full((1, 1, 1, 1), len(self.out), np.float32)))
         return self.out[-1]
 
@@ -47,7 +58,7 @@ class Slow:
         return 50.0 * seconds
 
     def prepare(self, slot: int, feeds: Any) -> None:
-        time.sleep(0.01)
+        self.now_ns += 10
         self.prepared.append(feeds)
 
     def submit(self, slot: int) -> None:
@@ -57,41 +68,106 @@ class Slow:
         pass
 
 
-def test_the_shares_are_of_the_timed_calls_alone() -> None:
+def test_the_shares_are_of_the_timed_calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
+    clock = SimpleNamespace(monotonic_ns=lambda: slow.now_ns)
+    monkeypatch.setattr("inferometer.trials.feeding.time", clock)
     image = cast(ImageInput, SimpleNamespace(feeds=lambda images: {"x": images}))
-    fed = FedSession(cast(Session, slow), cast(Feeder, slow), image)
+    driven = FedSession(cast(Session, slow), cast(Feeder, slow), image)
     segments = []
-    for calls in (5, 2, 3):  # the first is warm-up
+    for calls, computing_ns in ((5, 500), (2, 10), (3, 10)):  # the first is warm-up
         submitted, completed = [], []
         for _ in range(calls):
-            submitted.append(time.monotonic_ns())
-            fed.submit(0)
-            fed.wait(0)
-            completed.append(time.monotonic_ns())
+            submitted.append(slow.now_ns)
+            driven.submit(0)
+            slow.now_ns += computing_ns
+            driven.wait(0)
+            completed.append(slow.now_ns)
         segments.append(Segment(np.array(submitted), np.array(completed)))
-        time.sleep(0.05)  # pauses are nobody's
+        slow.now_ns += 50  # pauses are nobody's
     assert len(slow.prepared) == 10
     assert len(slow.out) == 1  # a batch goes back when its slot's next call begins
-    wait, hand = fed.shares(Measurement(WarmUp((segments[0],), True), tuple(segments[1:]), 1, 1))
-    assert wait + hand == pytest.approx(1, abs=0.05)
-    assert 0.5 < wait < 0.8
-    assert fed.decoding_alone() == 75.0
+    shares = driven.shares(Measurement(WarmUp((segments[0],), True), tuple(segments[1:]), 1, 1))
+    assert shares == pytest.approx((0.5, 0.25))
+    assert driven.decoding_alone() == 75.0
     assert slow.out == []
 
 
 @pytest.mark.parametrize(
-    ("wait", "taken", "bound"),
+    ("wait", "busy", "bound"),
     [
         (0.0, 0.0, "device"),
         (0.02, 0.04, "device"),
         (0.05, 0.0, "both"),
         (0.0, 0.05, "both"),
         (0.1, 0.5, "images"),
+        (0.1, 0.49, "both"),  # threads that could do twice as much wait for processors, not for a disk
+        (0.1, None, "images"),
+        (0.09, None, "both"),
+        (0.02, None, "device"),
     ],
 )
-def test_what_bounds_the_rate(wait: float, taken: float, bound: str) -> None:
-    assert bottleneck_of(wait, taken) == bound
+def test_what_bounds_the_rate(wait: float, busy: float | None, bound: str) -> None:
+    assert bottleneck_of(wait, busy) == bound
+
+
+class Reading:
+    """A session whose calls take a moment, and that sees whether their input changes meanwhile."""
+
+    def __init__(self, in_flight: int, *, ordered: bool) -> None:
+        self.in_flight, self.ordered = in_flight, ordered
+        self.placed: dict[int, tuple[Any, Any]] = {}
+        self.seen: list[float] = []
+
+    def prepare(self, slot: int, feeds: Any) -> None:
+        self.placed[slot] = (feeds["x"], feeds["x"].copy())
+
+    def submit(self, slot: int) -> None:
+        self.seen += self.placed[slot][1][:, 0, 0, 0].tolist()
+
+    def wait(self, slot: int) -> None:
+        time.sleep(0.002)
+        assert np.array_equal(*self.placed[slot])
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_slots_have_batches_of_their_own_while_their_calls_run(pictures: Path, ordered: bool) -> None:
+    inner = Reading(3, ordered=ordered)
+    image = cast(ImageInput, SimpleNamespace(feeds=lambda images: {"x": images}))
+    raw = PRESETS["raw"].sized(16, 16)
+    entries = [ImageEntry(f"{number}.jpg", -1) for number in range(6)]
+    with Feeder(FolderSource(pictures), entries, raw, 2, workers=2, taken=3) as feeder:
+        session = FedSession(cast(Session, inner), feeder, image)
+        segment = run_segment(session, 3, seconds=0.0, min_calls=60)
+    assert len(inner.seen) == 2 * segment.calls >= 120
+    assert len(set(inner.seen)) == 6
+
+
+def test_what_the_engine_is_given_are_the_pictures(mini: Path, pictures: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    content = study(mini, engines=["onnxruntime"], images={"data": str(pictures)}, kinds=["throughput"])
+    (spec,) = (
+        one.spec
+        for one in plan_trials(resolve(content, tmp_path), {})
+        if one.spec.feed is not None and one.spec.trial.batch == 2
+    )
+    with open_session(spec, 2).session as session:
+        alone = [_logits(session, pictures / f"{number}.jpg") for number in range(6)]
+        found: list[int] = []
+        with fed(spec, session, 2) as driven:
+            for _ in range(9):
+                driven.submit(0)
+                driven.wait(0)
+                for row in session.results(0)["logits"]:
+                    found += [which for which, one in enumerate(alone) if np.allclose(row, one, rtol=1e-4)]
+    assert len(found) == 18  # each row is that of one picture
+    assert set(found) == set(range(6))
+    assert not [one for one in threading.enumerate() if one.name.startswith("inferometer-images")]
+
+
+def _logits(session: Session, path: Path) -> Any:
+    pixels = np.asarray(Image.open(path), np.float32).transpose(2, 0, 1)
+    return session.infer({"input": np.stack([pixels, pixels])})["logits"][0]
 
 
 @pytest.fixture
@@ -99,7 +175,7 @@ def pictures(tmp_path: Path) -> Path:
     folder = tmp_path / "pictures"
     folder.mkdir()
     for number in range(6):
-        Image.new("RGB", (16, 16), (number,) * 3).save(folder / f"{number}.jpg")
+        Image.new("RGB", (16, 16), (40 * number,) * 3).save(folder / f"{number}.jpg")
     return folder
 
 
@@ -139,6 +215,25 @@ def test_a_study_with_both_inputs(mini: Path, pictures: Path, tmp_path: Path) ->
     assert run_study(content, tmp_path / "out", Remembering()).run == 0
 
 
+def test_a_model_that_computes_is_fed_while_it_is_timed(mini: Path, pictures: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    content = study(
+        mini, engines=["onnxruntime"], images={"data": str(pictures)}, kinds=["throughput"], batches=[2]
+    )
+    synthetic, images = run_study(content, tmp_path / "out", Remembering()).records
+    assert (synthetic.status, images.status, synthetic.feeding) == ("ok", "ok", None)
+    assert images.feeding is not None
+    assert images.throughput is not None
+    assert synthetic.throughput is not None
+    assert images.feeding.workers == usable_cores()
+    assert 0 < images.feeding.wait_share + images.feeding.prepare_share < 1
+    (row,) = summarise((synthetic, images), lambda _: None).feeding
+    assert (row.together, row.device) == (
+        images.throughput.images_per_s,
+        synthetic.throughput.images_per_s,
+    )
+
+
 def test_pictures_that_cannot_be_decoded_fail_the_trial_in_words(
     mini: Path, pictures: Path, tmp_path: Path
 ) -> None:
@@ -176,11 +271,64 @@ def test_without_preprocessing_the_trials_on_images_are_unsupported(
     )
 
 
+def test_a_model_of_something_else_is_not_fed_with_images(pictures: Path, tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "words",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 7])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 7])],
+    )
+    onnx.save(helper.make_model(graph), tmp_path / "words.onnx")
+    content = study(
+        pictures,
+        models=[str(tmp_path / "words.onnx")],
+        images={"data": str(pictures)},
+        kinds=["throughput"],
+        batches=[2],
+    )
+    synthetic, images = plan_trials(resolve(content, tmp_path), {})
+    assert synthetic.refused is None
+    assert images.refused == ("unsupported", "the model takes no images to be fed with")
+
+
 def test_a_study_that_names_no_images(mini: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"mini: input: images wants to know which: give images: \{data: DIR\}"
     ):
         resolve(study(mini), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("trial", "changes", "identity"),
+    [
+        ({"kind": "throughput", "batch": 4}, {}, "4068a18d71d2072e"),
+        ({"kind": "latency", "batch": 1}, {}, "766cef1027bf95da"),
+        ({"kind": "throughput", "batch": 4, "place": 1}, {"isolation": "series"}, "49c37513e7c4cb09"),
+        ({"kind": "throughput", "batch": 4}, {"preprocess": None}, "f39070e6f94d9aad"),
+    ],
+)
+def test_trials_on_synthetic_input_keep_the_identity_of_before_there_were_others(
+    trial: dict[str, Any], changes: dict[str, Any], identity: str
+) -> None:
+    """Figures of the commit before: their stores must still be resumed."""
+    common = {"study": "s", "model": "m", "engine": "null", "device": "cpu", "precision": "fp32"}
+    content = {
+        "id": "",
+        "trial": common | {"copies": "included", "input": "synthetic", "repeat": 0} | trial,
+        "folder": "f",
+        "model_path": "m.onnx",
+        "model": {"sha256": "0" * 64, "macs": 1, "parameters": 1},
+        "quantized": False,
+        "preprocess": PRESETS["torchvision"],
+        "engine_version": "1",
+        "options": {"threads": 1},
+        "output": None,
+        "seed": 0,
+        "measure": MeasureSection(),
+        "limits": Limits(),
+        "isolation": "trial",
+    }
+    assert identity_of(TrialSpec.model_validate(content | changes)) == identity
 
 
 def test_which_images_and_how_many_threads_are_part_of_the_identity(

@@ -211,7 +211,8 @@ class CudaSession(Session):
                 else:
                     array = np.require(feeds[tensor.name], requirements=("C", "W"))
                     held.inputs[place].copy_(torch.from_numpy(array))
-            torch.cuda.synchronize(self._device)
+            if not self._copied:  # into host memory nothing is queued, and other slots may be at work
+                torch.cuda.synchronize(self._device)
 
     def submit(self, slot: int) -> None:
         """Queue the slot's transfers, if they are included, and its graph."""
