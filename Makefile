@@ -47,12 +47,18 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,dev]'
 	@touch $@
 
-# Each extra by itself: one that has no package for this machine is named and left out.
+EXTRAS := nvml redfish openvino onnxruntime-openvino fast weights tensorrt-rtx mlperf mpi
+comma := ,
+space := $(subst ,, )
+
+# All extras at once; where that fails each by itself: one that has no package for this machine is left out.
 $(VENV)/.all: $(VENV)/.dev
-	@for extra in nvml redfish openvino onnxruntime-openvino fast weights tensorrt-rtx mlperf mpi; do \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" \
-	    || echo "the extra $$extra does not install on this machine"; \
-	done
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    -e ".[$(subst $(space),$(comma),$(EXTRAS))]" 2>/dev/null \
+	  || for extra in $(EXTRAS); do \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" \
+	      || echo "the extra $$extra does not install on this machine"; \
+	  done
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check scikit-learn \
 	  || echo "scikit-learn does not install here: the test that rebuilds the demo's images will skip"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps axe-playwright-python \

@@ -112,7 +112,7 @@ def resample() -> None:
     kept = json.loads(KEPT.read_text())
     same, slow = kept["identical"], kept["slower"]
     print(f"{len(same)} identical and {len(slow)} slower repeats, {kept['cpu']}; allowed {ALLOWED:.0%}")
-    for repeats in (3, 5, 8, 12, 16):
+    for repeats in (3, 5, 8, 12, 16, 24, 32):
         chance = random.Random(repeats)
         drawn = [chance.sample(same, 2 * repeats) for _ in range(PAIRS)]
         alike = Counter(judged(one[:repeats], one[repeats:]) for one in drawn)

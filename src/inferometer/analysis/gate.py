@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,7 @@ from inferometer.analysis.machines import machines_of
 from inferometer.analysis.probe import change_between
 from inferometer.analysis.rows import Machine
 from inferometer.analysis.setup import Setup
-from inferometer.analysis.wording import model_names, plural
+from inferometer.analysis.wording import joined, model_names, plural
 from inferometer.errors import ConfigError
 from inferometer.records import Kind, Record
 from inferometer.stats import Difference, holm, t_cdf, t_quantile, trimmed_difference
@@ -35,8 +36,12 @@ _SIGNIFICANT = 0.05
 _POWER = 0.9
 _MOST_REPEATS = 1000
 _METRICS: Mapping[Kind, GateMetric] = {"throughput": "images_per_s", "latency": "latency_s"}
-# Of a record's settings those that make another speed; what is asked for in the same words.
-_SETTINGS = ("engine_version", "options", "preprocess", "isolation", "measure", "output", "launch")
+# Of a record's settings those that make another speed and may be what was changed. Not the engine's options
+# and the model's file: they make another trial.
+_SETTINGS = ("engine_version", "preprocess", "isolation", "measure", "output", "launch")
+
+
+_Key = tuple[Kind, Setup]
 
 
 @dataclass(frozen=True)
@@ -63,15 +68,20 @@ def gate(base: Sequence[Record], new: Sequence[Record], max_slowdown: float) -> 
         ConfigError: They come from different machines, or have no point in common.
     """
     _check_machines(base, new)
-    ours, theirs = _sides(base), _sides(new)
+    ours = _sides(base)
+    theirs = _matched(_sides(new), ours)
     known = {key: side for key, side in ours.items() if side.values}
-    if not known.keys() & theirs.keys():
+    if not {_plain(key) for key in known} & {_plain(key) for key in theirs}:
         raise ConfigError("the two stores have no throughput or latency point in common: is it one study?")
     models = list(dict.fromkeys(setup.model for _, setup in known))
     order = sorted(known, key=lambda key: (key[0] == "latency", in_order(key[1], models)))
     limit = math.log1p(-max_slowdown)
-    points = _corrected([_point(kind, setup, known[kind, setup], theirs.get((kind, setup)), limit)
-                         for kind, setup in order])  # fmt: skip
+    # What NEW holds under settings that BASE does not have.
+    others = {key: side for key, side in theirs.items() if key not in ours}
+    points = _corrected([
+        _point(key, known[key], theirs[key], limit) if key in theirs else _absent(key, known[key], others)
+        for key in order
+    ])  # fmt: skip
     wanted = [one.more_repeats for one in points if one.verdict == "inconclusive"]
     tells = bool(wanted) and None not in wanted
     return Gate(
@@ -106,7 +116,19 @@ def repeats_wanted(found: Difference, limit: float, repeats: int) -> int | None:
     return None
 
 
-def _sides(records: Sequence[Record]) -> dict[tuple[Kind, Setup], _Side]:
+def _plain(key: _Key) -> _Key:
+    """Without the settings that a store names where it holds several."""
+    return key[0], replace(key[1], variant=())
+
+
+def _matched(theirs: Mapping[_Key, _Side], ours: Mapping[_Key, _Side]) -> dict[_Key, _Side]:
+    """NEW's points under BASE's keys: a setting that varies in one store alone makes no other point."""
+    here, there = (Counter(map(_plain, side)) for side in (ours, theirs))
+    alone = {_plain(key): key for key in ours if here[_plain(key)] == there[_plain(key)] == 1}
+    return {alone.get(_plain(key), key): side for key, side in theirs.items()}
+
+
+def _sides(records: Sequence[Record]) -> dict[_Key, _Side]:
     """By kind and setup; a store holds one machine."""
     index = {record.id: 0 for record in records}
     found = {}
@@ -126,14 +148,14 @@ def _value(record: Record, metric: GateMetric) -> float | None:
     return record.throughput.images_per_s if record.throughput else None
 
 
-def _point(kind: Kind, setup: Setup, base: _Side, new: _Side | None, limit: float) -> GatePoint:
-    point = GatePoint(
-        setup=setup,
-        metric=_METRICS[kind],
+def _unjudged(key: _Key, base: _Side, new: _Side) -> GatePoint:
+    return GatePoint(
+        setup=key[1],
+        metric=_METRICS[key[0]],
         verdict="inconclusive",
         reason=None,
         base=base.values,
-        new=new.values if new else (),
+        new=new.values,
         slowdown=None,
         bounds=None,
         p_slower=None,
@@ -141,16 +163,29 @@ def _point(kind: Kind, setup: Setup, base: _Side, new: _Side | None, limit: floa
         more_repeats=None,
         machine_change=None,
         base_ids=base.ids,
-        new_ids=new.ids if new else (),
+        new_ids=new.ids,
     )
-    if new is None:
-        return replace(point, reason="NEW has no record of it: run the study to its end")
+
+
+def _absent(key: _Key, base: _Side, others: Mapping[_Key, _Side]) -> GatePoint:
+    """A point that NEW does not have, or has under settings that BASE does not have."""
+    point = _unjudged(key, base, _Side((), ()))
+    found = [one for other, side in others.items() if _plain(other) == _plain(key) for one in side.records]
+    if not found:
+        return replace(point, verdict="fail", reason="NEW has no record of it: run the study to its end")
+    unlike = _unlike(_settings(base.records), _settings(found))
+    named = f": {joined(unlike)}" if unlike else ""
+    return replace(point, reason=f"NEW has it under other settings alone{named}")
+
+
+def _point(key: _Key, base: _Side, new: _Side, limit: float) -> GatePoint:
+    point = _unjudged(key, base, new)
     if not new.values:
         return _without_values(point, new)
     change = change_between(_ok(base), _ok(new))
     point = replace(point, machine_change=change)
     before, after = ([math.log(value) for value in side] for side in (base.values, new.values))
-    if kind == "latency":
+    if key[0] == "latency":
         before, after = after, before  # the quicker call is the faster
     found = trimmed_difference(before, after)
     if found is None:
@@ -166,6 +201,9 @@ def _point(kind: Kind, setup: Setup, base: _Side, new: _Side | None, limit: floa
         p_slower=_p(limit - found.value, found),
         p_within=_p(found.value - limit, found),
     )
+    unlike = _unlike(_made_of(base.records), _made_of(new.records))
+    if unlike:
+        return replace(point, p_slower=None, reason=f"another trial in NEW: {joined(unlike)}")
     if change is not None and change.changed:
         return replace(point, p_slower=None, reason="the machine changed between the two")
     repeats = min(len(base.values), len(new.values))
@@ -233,21 +271,38 @@ def _check_machines(base: Sequence[Record], new: Sequence[Record]) -> None:
 
 def _differences(base: Sequence[Record], new: Sequence[Record]) -> tuple[str, ...]:
     """Settings and model files that differ, by their values in each store."""
-    ours, theirs = _settings(base), _settings(new)
-    return tuple(
-        f"{name}: {' and '.join(sorted(ours[name]))} in BASE, {' and '.join(sorted(theirs[name]))} in NEW"
-        for name in ours
-        if name in theirs and ours[name] != theirs[name]
-    )
+    ours, theirs = ([one for one in side if one.trial.kind in _METRICS] for side in (base, new))
+    return tuple(_unlike(_settings(ours), _settings(theirs)))
+
+
+def _unlike(ours: Mapping[str, set[str]], theirs: Mapping[str, set[str]]) -> list[str]:
+    """What differs; an option that one side does not name has its default there."""
+    found = []
+    for name in {**ours, **theirs}:
+        unnamed = {"default"} if name.startswith("options.") else set()
+        here, there = ours.get(name, unnamed), theirs.get(name, unnamed)
+        if here and there and here != there:
+            found.append(
+                f"{name}: {' and '.join(sorted(here))} in BASE, {' and '.join(sorted(there))} in NEW"
+            )
+    return found
+
+
+def _made_of(records: Sequence[Record]) -> dict[str, set[str]]:
+    """What two trials must share for their speeds to be held against one another."""
+    found: dict[str, set[str]] = {}
+    for record in records:
+        if record.model is not None:
+            found.setdefault(f"{record.trial.model}'s file", set()).add(record.model.sha256[:12])
+        for key, value in _flat("options", (record.config or {}).get("options")):
+            found.setdefault(key, set()).add(value)
+    return found
 
 
 def _settings(records: Sequence[Record]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    """That, and what may be what was changed."""
+    found = _made_of(records)
     for record in records:
-        if record.trial.kind not in _METRICS:
-            continue
-        if record.model is not None:
-            found.setdefault(f"{record.trial.model}'s file", set()).add(record.model.sha256[:12])
         for name in _SETTINGS:
             for key, value in _flat(name, (record.config or {}).get(name)):
                 found.setdefault(key, set()).add(value)
@@ -262,9 +317,7 @@ def _flat(name: str, value: object) -> list[tuple[str, str]]:
     return [] if value is None else [(name, str(value))]
 
 
-def _notes(
-    base: Mapping[tuple[Kind, Setup], _Side], new: Mapping[tuple[Kind, Setup], _Side]
-) -> tuple[str, ...]:
+def _notes(base: Mapping[_Key, _Side], new: Mapping[_Key, _Side]) -> tuple[str, ...]:
     found = []
     without = sum(not side.values for side in base.values())
     if without:

@@ -16,6 +16,7 @@ from inferometer.report.gate import gate_junit, gate_markdown, gate_sentence, ga
 from inferometer.store import read_store, write_atomically
 
 NAME = "gate"
+_STDOUT = Path("-")
 _EXIT = {"pass": 0, "fail": 1, "inconclusive": 10}
 
 
@@ -38,6 +39,8 @@ def command(
     """
     kept = [folder / name for folder in (base, new) for name in ("records.jsonl", "study.json")]
     refuse_overwriting({"--junit": junit, "--summary": summary}, kept)
+    if as_json and summary == _STDOUT:
+        raise ConfigError("--json and --summary -: both would print; name a file for the summary")
     allowed = fraction_of(max_slowdown, "--max-slowdown")
     if allowed >= 1:
         raise ConfigError(f"--max-slowdown: {max_slowdown} would allow everything")
@@ -52,7 +55,7 @@ def command(
     if junit is not None:
         write_atomically(junit, gate_junit(found))
         note(f"wrote {junit}")
-    if summary == Path("-"):
+    if summary == _STDOUT:
         print_line(gate_markdown(found))
     elif summary is not None:
         _append(summary, gate_markdown(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from xml.etree import ElementTree
 
 from inferometer.analysis.findings import crew_text, settings_text
@@ -116,7 +117,7 @@ def _cells(gate: Gate, one: GatePoint) -> tuple[Cell, ...]:
     def middle(values: tuple[float, ...]) -> Cell:
         if not values:
             return Cell(NONE, None, "muted")
-        value = sorted(values)[len(values) // 2]
+        value = statistics.median(values)
         return Cell(milliseconds(value) if one.metric == "latency_s" else rate(value), value)
 
     def points(value: float) -> str:

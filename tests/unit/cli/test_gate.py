@@ -89,3 +89,16 @@ def test_names_of_models_break_no_markdown_and_no_xml(capsys, tmp_path):
 def test_the_summary_may_be_printed(capsys, tmp_path):
     base = store(tmp_path / "base", STEADY)
     assert "### Inferometer gate: pass" in inferometer(capsys, "gate", base, base, "--summary", "-").out
+
+
+def test_json_alone_is_on_stdout(capsys, tmp_path):
+    base = store(tmp_path / "base", STEADY)
+    ended = inferometer(capsys, "gate", base, base, "--json", "--summary", "-")
+    assert (ended.code, ended.out, "--summary -" in ended.err) == (2, "", True)
+
+
+def test_what_is_shown_of_an_even_number_of_repeats_is_their_median(capsys, tmp_path):
+    base = store(tmp_path / "base", (100.0, 101.0, 103.0, 140.0))
+    text = inferometer(capsys, "gate", base, base, "--summary", "-").out
+    row = next(line for line in text.splitlines() if line.startswith("| ResNet-50"))
+    assert [cell.strip() for cell in row.split("|")[2:4]] == ["102", "102"]
