@@ -56,6 +56,7 @@ def test_every_trial_ends_once_whatever_happens(
     faults = {kind: count for kind, count in FAULTS.items() if kind not in without}
     study = study_file(tmp_path / "study.yaml", mini, ranks, repeats)
     storm = Storm(seed, study, disk, faults)
+    print(f"seed {seed}")  # shown where the test fails, also under pytest-xdist
     with capsys.disabled():
         print(f"\nseed {seed}; without {', '.join(sorted(without)) or 'nothing'}", end="")
         print(f": {no_mpi}" if no_mpi else "", flush=True)

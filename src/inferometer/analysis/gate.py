@@ -201,6 +201,16 @@ def _point(key: _Key, base: _Side, new: _Side, limit: float) -> GatePoint:
         p_slower=_p(limit - found.value, found),
         p_within=_p(found.value - limit, found),
     )
+    lost = [one for one in new.records if one.status != "ok"]
+    if lost and len(lost) > sum(one.status != "ok" for one in base.records):
+        why = f"{lost[-1].status.replace('_', ' ')}: {lost[-1].reason}"
+        of = f"{len(lost)} of {plural(len(new.records), 'repeat')} of NEW"
+        return replace(point, verdict="fail", p_slower=None, reason=f"{of} did not end well; {why}")
+    if len(new.records) < len(base.records):
+        told = (
+            f"NEW has {len(new.records)} of {plural(len(base.records), 'repeat')}: run the study to its end"
+        )
+        return replace(point, p_slower=None, reason=told)
     unlike = _unlike(_made_of(base.records), _made_of(new.records))
     if unlike:
         return replace(point, p_slower=None, reason=f"another trial in NEW: {joined(unlike)}")
@@ -241,7 +251,7 @@ def _judged(point: GatePoint) -> GatePoint:
         return replace(point, verdict="pass", more_repeats=None)
     why = "the repeats scatter too much to tell"
     if point.more_repeats is None:
-        why += f"; more than {_MOST_REPEATS} would be wanted, since the slowdown is about what is allowed"
+        why += f"; more than {_MOST_REPEATS} would be wanted"
     return replace(point, reason=why)
 
 
@@ -327,9 +337,6 @@ def _notes(base: Mapping[_Key, _Side], new: Mapping[_Key, _Side]) -> tuple[str, 
     only = len(new.keys() - base.keys())
     if only:
         found.append(f"{plural(only, 'point')} of NEW {'is' if only == 1 else 'are'} not in BASE: not judged")
-    broken = sum(one.status != "ok" for side in new.values() if side.values for one in side.records)
-    if broken:
-        found.append(f"{plural(broken, 'repeat')} of NEW did not end well: the others are judged")
     few = min((len(values) for side in (*base.values(), *new.values()) if (values := side.values)), default=0)
     if 1 < few < LEAST_REPEATS:
         found.append(

@@ -2,51 +2,47 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from inferometer.analysis.choose import choose, sentence
+from inferometer.analysis.choose import choose
 from inferometer.analysis.choose_rows import Choice, Need, Source
+from inferometer.analysis.choose_words import advice, sentence
 from inferometer.cli.console import note, print_json, print_line, print_sentences, print_tables
 from inferometer.cli.options import JsonOption, fraction_of, refuse_overwriting
 from inferometer.cli.outcome import summary_of
 from inferometer.errors import ConfigError
 from inferometer.measure import latency_of
-from inferometer.records import Record
-from inferometer.report.choose import choice_png, choice_table
-from inferometer.store import read_sidecar, read_store, write_atomically
+from inferometer.records import Latency, Record, Sidecar
+from inferometer.report.characters import page_bytes
+from inferometer.report.choose_charts import choice_png
+from inferometer.report.choose_page import choice_page
+from inferometer.report.choose_tables import choice_document, choice_table
+from inferometer.store import SidecarMissing, read_sidecar, read_store, write_atomically
 from inferometer.trials.speed import read_stamps
 
 NAME = "choose"
 _EXIT = {"meets": 0, "fails": 1, "not known": 10}
-_MEASURE = {
-    "p99": "measure longer, and keep sidecars/: it is read from the stamps of 500 calls or more a repeat",
-    "watts": "power: {meters: [nvml]} in the study (docs/power.md)",
-    "joules": "power: {meters: [nvml]} in the study (docs/power.md), two repeats or more",
-    "top-1": "accuracy: {data: DIR} in the study",
-    "drop": "accuracy: {data: DIR} in the study, with fp32 among its precisions",
-}
+_PICTURE = "choice.png"
 
 
 def command(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of studies.")],
     images_per_s: Annotated[
-        float | None, typer.Option("--images-per-s", min=0, help="At least, of all devices together.")
+        float | None, typer.Option("--images-per-s", help="At least, of all devices together.")
     ] = None,
     p99: Annotated[
         str | None, typer.Option("--p99", help="Of a call under load, at most: 10ms, 0.5s.")
     ] = None,
     watts: Annotated[
-        float | None, typer.Option("--watts", min=0, help="Of all devices under load, at most.")
+        float | None, typer.Option("--watts", help="Of all devices under load, at most.")
     ] = None,
-    j_per_image: Annotated[
-        float | None, typer.Option("--j-per-image", min=0, help="Net of idle, at most.")
-    ] = None,
+    j_per_image: Annotated[float | None, typer.Option("--j-per-image", help="Net of idle, at most.")] = None,
     max_drop: Annotated[
         str | None, typer.Option("--max-drop", help="Of top-1 against FP32, at most: 0.5%.")
     ] = None,
@@ -55,19 +51,27 @@ def command(
     price: Annotated[
         list[str] | None, typer.Option("--price", metavar="DIR=NUMBER", help="Of one device. Repeatable.")
     ] = None,
-    png: Annotated[Path | None, typer.Option("--png", help="Write the chart into this file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write one self-contained page.")] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", help=f"Write the chart into this file, or as {_PICTURE} into a folder."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Choose a machine, precision, batch and number of devices for a need.
 
     Exit codes: 0 one is recommended, 1 none meets the need, 10 it cannot be told.
     """
-    refuse_overwriting({"--png": png}, [folder / "records.jsonl" for folder in folders])
+    png = png / _PICTURE if png is not None and png.is_dir() else png
+    kept = [
+        folder / name for folder in folders for name in ("records.jsonl", "study.json", "sidecars", "models")
+    ]
+    refuse_overwriting({"--html": html, "--png": png}, kept)
     need = Need(
-        images_per_s=images_per_s,
+        images_per_s=_above_0(images_per_s, "--images-per-s"),
         p99_s=None if p99 is None else _seconds(p99),
-        watts=watts,
-        j_per_image=j_per_image,
+        watts=_above_0(watts, "--watts"),
+        j_per_image=_above_0(j_per_image, "--j-per-image"),
         max_drop=None if max_drop is None else fraction_of(max_drop, "--max-drop"),
         min_top1=None if min_top1 is None else fraction_of(min_top1, "--min-top1"),
         model=model,
@@ -76,52 +80,68 @@ def command(
     if (twice := next((one for one in folders if places.count(one.resolve()) > 1), None)) is not None:
         raise ConfigError(f"{twice} is named twice")
     sources = [_source(folder, folders) for folder in folders]
-    latencies = [_Latency(folder) for folder in folders]
-    choice = choose(sources, need, latencies, _prices(price or (), sources))
+    stamped = [_Stamps(folder, source.records) for folder, source in zip(folders, sources, strict=True)]
+    choice = choose(sources, need, stamped, _prices(price or (), sources))
+    written = _write(choice, html, png)
     if as_json:
-        print_json(asdict(choice))
+        print_json({**choice_document(choice), "written": [str(path) for path in written]})
     else:
-        print_tables([choice_table(choice)])
-        best = choice.best or choice.nearest
-        print_sentences("Before you rely on it", best.cautions if best else ())
-        print_sentences("To know more", _wanting(choice))
-        print_line(sentence(choice))
-    picture = choice_png(choice) if png is not None else None
-    if png is not None and picture is not None:
-        write_atomically(png, picture)
-        note(f"wrote {png}")
-    elif png is not None:
-        note("nothing is drawn: neither latency, nor power, nor accuracy is known")
+        _show(choice)
+    for path in written:
+        note(f"wrote {path}")
+    if png is not None and png not in written:
+        note(f"{png} is not written: neither latency under load, nor energy, nor accuracy is known")
     return _EXIT[choice.verdict]
 
 
-class _Latency:
-    """The 99th percentile of each trial's calls under load, from the time stamps in a store's folder."""
+def _show(choice: Choice) -> None:
+    print_tables([choice_table(choice)])
+    one = choice.best or choice.nearest
+    print_sentences("Before you rely on it", [*(one.cautions if one else ()), *choice.notes])
+    print_sentences("To know more", advice(choice))
+    print_line(sentence(choice))
 
-    def __init__(self, folder: Path) -> None:
+
+def _write(choice: Choice, html: Path | None, png: Path | None) -> list[Path]:
+    written = []
+    if html is not None:
+        write_atomically(html, page_bytes(choice_page(choice)))
+        written.append(html)
+    picture = choice_png(choice) if png is not None else None
+    if png is not None and picture is not None:
+        write_atomically(png, picture)
+        written.append(png)
+    return written
+
+
+class _Stamps:
+    """How long the calls of each throughput trial took, from the time stamps in a store's folder."""
+
+    def __init__(self, folder: Path, records: Sequence[Record]) -> None:
         self._folder = folder
-        self._records = {record.id: record for record in read_store(folder).records}
+        self._records = {record.id: record for record in records if record.status == "ok"}
 
-    def __call__(self, name: str) -> float | None:
+    def __call__(self, name: str) -> tuple[Latency, ...]:
+        """Rank by rank; empty where not all of them are there."""
         record = self._records[name]
-        found = [self._of(record, one.path) for one in record.sidecars if one.path.endswith(".stamps.npz")]
-        return None if not found or None in found else max(one for one in found if one is not None)
+        kept = [one for one in record.sidecars if one.path.endswith(".stamps.npz")]
+        try:
+            return tuple(self._of(record, one) for one in kept) if len(kept) == record.trial.ranks else ()
+        except SidecarMissing:
+            return ()
 
-    def _of(self, record: Record, path: str) -> float | None:
-        """Of one rank."""
-        assert record.trial.batch is not None
+    def _of(self, record: Record, kept: Sidecar) -> Latency:
         in_flight = record.throughput.in_flight if record.throughput else 1
-        sidecar = next(one for one in record.sidecars if one.path == path)
-        stamps = read_stamps(read_sidecar(self._folder, sidecar), record.trial.batch, in_flight, True)
-        return latency_of(stamps).p99
+        content = read_sidecar(self._folder, kept)
+        return latency_of(read_stamps(content, record.trial.batch or 1, in_flight, True))
 
 
 def _source(folder: Path, folders: Sequence[Path]) -> Source:
     """A store under its folder's name, or its path where two share that."""
     names = [one.resolve().name for one in folders]
     name = folder.resolve().name
-    settings = {record.id: (record.trial.copies, record.trial.input) for record in read_store(folder).records}
-    return Source(name if names.count(name) == 1 else str(folder), summary_of(folder), settings)
+    shown = name if names.count(name) == 1 else str(folder)
+    return Source(shown, str(folder), summary_of(folder), read_store(folder).records)
 
 
 def _prices(given: Sequence[str], sources: Sequence[Source]) -> dict[str, float]:
@@ -138,14 +158,14 @@ def _prices(given: Sequence[str], sources: Sequence[Source]) -> dict[str, float]
     return found
 
 
+def _above_0(value: float | None, option: str) -> float | None:
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise ConfigError(f"{option}: {value:g} is no such number: wants one above 0")
+    return value
+
+
 def _seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)", text.strip())
-    if match is None:
+    if match is None or float(match[1]) == 0:
         raise ConfigError(f"--p99: {text!r} is no time: write for example 10ms or 0.5s")
     return float(match[1]) * {"ms": 1e-3, "s": 1.0}[match[2]]
-
-
-def _wanting(choice: Choice) -> list[str]:
-    """What would have to be measured to judge those of which it is not known."""
-    unknown = {each.what for one in choice.candidates for each in one.judged if each.verdict == "not known"}
-    return [f"{what}: {_MEASURE[what]}" for what in _MEASURE if what in unknown]

@@ -148,6 +148,8 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
             price = math.nan
         if not label or not math.isfinite(price):
             raise ConfigError(f"--price {text}: expected LABEL=NUMBER, such as tesla-p4=2000")
+        if label in found:
+            raise ConfigError(f"--price: {label} has two prices")
         found[label] = price
     return found
 

@@ -41,10 +41,16 @@ def command(
     refuse_overwriting({"--junit": junit, "--summary": summary}, kept)
     if as_json and summary == _STDOUT:
         raise ConfigError("--json and --summary -: both would print; name a file for the summary")
+    if base.resolve() == new.resolve():
+        raise ConfigError(f"{new} is named twice: a gate wants two studies")
     allowed = fraction_of(max_slowdown, "--max-slowdown")
     if allowed >= 1:
         raise ConfigError(f"--max-slowdown: {max_slowdown} would allow everything")
-    found = gate(read_store(base).records, read_store(new).records, allowed)
+    stores = [read_store(folder) for folder in (base, new)]
+    for folder, store in zip((base, new), stores, strict=True):
+        if store.fragments:
+            note(f"{folder}: {store.fragments} line(s) cannot be read and are left out")
+    found = gate(stores[0].records, stores[1].records, allowed)
     if as_json:
         print_json(asdict(found))
     else:

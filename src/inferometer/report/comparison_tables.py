@@ -80,8 +80,8 @@ def comparison_tables(found: Comparison) -> tuple[Table, ...]:
     made = (
         _differences(found),
         _ratios(found),
-        _growth(found.growth),
-        _accuracy(found.accuracy),
+        _growth(found),
+        _accuracy(found),
         *(_sweep(found, metric) for metric in dict.fromkeys(one.metric for one in found.sweeps)),
     )
     return tuple(_without_empty(table) for table in made if table.rows)
@@ -179,17 +179,14 @@ def _differences(found: Comparison) -> Table:
 
 
 def _ratios(found: Comparison) -> Table:
-    engines = {row.own.engine for row in found.ratios} | {row.base.engine for row in found.ratios}
-    several = len(engines) > 1 and found.axis != "engine"
     counted = any((row.own.count or 1, row.base.count or 1) != (1, 1) for row in found.ratios)
     purposes = any(row.per != "like count" for row in found.ratios)
 
     def cells(row: RatioRow) -> tuple[Cell, ...]:
-        engine = (optional(row.own.engine, str),) if several else ()
         return (
             Cell(_name(row.subject), row.subject),
             *_place(row.own),
-            *engine,
+            _apart(found, row.own),
             *((Cell(_counts(row), row.own.count),) if counted else ()),
             Cell(_METRICS[row.own.metric], row.own.metric),
             *((Cell(_PER[row.per], row.per),) if purposes else ()),
@@ -210,7 +207,7 @@ def _ratios(found: Comparison) -> Table:
             Column("Model"),
             Column("Precision"),
             Column("Batch", None, "right"),
-            *((Column("Engine"),) if several else ()),
+            Column("Where"),
             *((Column("Devices", None, "right", spare=3),) if counted else ()),
             Column("Figure"),
             *((Column("Per", spare=4),) if purposes else ()),
@@ -234,11 +231,12 @@ def _why(row: RatioRow) -> str:
     return "; ".join([*marks, *dict.fromkeys((*row.own.marks, *row.base.marks))]) or NONE
 
 
-def _growth(rows: Sequence[Growth]) -> Table:
+def _growth(found: Comparison) -> Table:
     def cells(row: Growth) -> tuple[Cell, ...]:
         return (
             Cell(_name(row.subject), row.subject),
             *_place(row.point),
+            _apart(found, row.point),
             optional(row.point.count, count),
             Cell(percent(row.efficiency), row.efficiency),
             Cell(_percents(row.interval), raw_range(row.interval)) if row.interval else Cell(NONE, None),
@@ -253,21 +251,23 @@ def _growth(rows: Sequence[Growth]) -> Table:
             Column("Model"),
             Column("Precision"),
             Column("Batch", None, "right"),
+            Column("Where"),
             Column("Devices", None, "right"),
             Column("Of linear", None, "right"),
             Column("95 % interval", None, "right", spare=1),
             Column("Verdict"),
         ),
-        tuple(cells(row) for row in rows),
+        tuple(cells(row) for row in found.growth),
     )
 
 
-def _accuracy(rows: Sequence[AccuracyGap]) -> Table:
+def _accuracy(found: Comparison) -> Table:
     def cells(row: AccuracyGap) -> tuple[Cell, ...]:
         paired = row.paired
         return (
             Cell(_name(row.subject), row.subject),
             *_place(row.own)[:2],
+            _apart(found, row.own),
             Cell(_METRICS[row.own.metric], row.own.metric),
             optional(row.own.value, lambda value: percent(value, 2)),
             optional(row.base.value, lambda value: percent(value, 2)),
@@ -286,6 +286,7 @@ def _accuracy(rows: Sequence[AccuracyGap]) -> Table:
             Column("Subject", header=True),
             Column("Model"),
             Column("Precision"),
+            Column("Where"),
             Column("Metric"),
             Column("Subject", "%", "right"),
             Column("Baseline", "%", "right"),
@@ -294,7 +295,7 @@ def _accuracy(rows: Sequence[AccuracyGap]) -> Table:
             Column("Same images", None, "right", spare=2),
             Column("Verdict"),
         ),
-        tuple(cells(row) for row in rows),
+        tuple(cells(row) for row in found.accuracy),
         "Where both sides know what became of each image, these are compared one by one (McNemar's exact"
         " test, Tango's interval); two bare figures support no verdict.",
     )
@@ -304,16 +305,17 @@ def _sweep(found: Comparison, metric: Metric) -> Table:
     """Batches down, subjects across."""
     own = [one for one in found.sweeps if one.metric == metric]
     relative = dict.fromkeys(point.relative_to for one in own for point in one.points if point.relative_to)
-    keys = list(dict.fromkeys(_sweep_key(one) for one in own))
+    keys = list(dict.fromkeys(_sweep_key(found, one) for one in own))
     names = list(dict.fromkeys(one.subject for one in own))
-    by = {(_sweep_key(one), one.subject, point.batch): point for one in own for point in one.points}
+    by = {(_sweep_key(found, one), one.subject, point.batch): point for one in own for point in one.points}
     rows = []
     for key in keys:
-        members = [one for one in own if _sweep_key(one) == key]
+        members = [one for one in own if _sweep_key(found, one) == key]
         for batch in sorted({point.batch or 0 for one in members for point in one.points}):
             figures = [by.get((key, name, batch)) for name in names]
             first = next(point for point in figures if point is not None)
-            rows.append((*_place(first), *(_value(one) if one else Cell(NONE, None) for one in figures)))
+            values = (_value(one) if one else Cell(NONE, None) for one in figures)
+            rows.append((*_place(first), _apart(found, first), *values))
     note = None
     if relative:
         bases = [f"{one.count or 1} {one.accelerator} at batch {one.batch}" for one in relative]
@@ -325,6 +327,7 @@ def _sweep(found: Comparison, metric: Metric) -> Table:
             Column("Model", header=True),
             Column("Precision"),
             Column("Batch", None, "right", header=True),
+            Column("Where"),
             *(Column(_name(name), None, "right") for name in names),
         ),
         tuple(rows),
@@ -332,9 +335,16 @@ def _sweep(found: Comparison, metric: Metric) -> Table:
     )
 
 
-def _sweep_key(one: Sweep) -> tuple[object, ...]:
+def _sweep_key(found: Comparison, one: Sweep) -> tuple[object, ...]:
+    """What stands in one row: figures of several places never do, nor those of several scales."""
     point = one.points[0]
-    return _model(point), point.precision, point.settings, point.engine
+    engine = None if found.axis == "engine" else point.engine
+    return _model(point), point.precision, found.apart(point), engine, point.boundary, point.relative_to
+
+
+def _apart(found: Comparison, point: Point) -> Cell:
+    text = found.apart(point)
+    return Cell(text or NONE, text or None)
 
 
 def _place(point: Point) -> tuple[Cell, Cell, Cell]:

@@ -83,6 +83,8 @@ def batch_script(
     Raises:
         ConfigError: The study does not fit into the allocation.
     """
+    if allocation.until_done and allocation.time_s is None:
+        raise ConfigError("--until-done wants --time: without it no budget is ever spent")
     per_node = _ranks_per_node(study, allocation)
     asked = _asked(study, allocation, per_node)
     run = [*program, "run", str(study_file), "--out", str(out)]

@@ -109,13 +109,20 @@ def test_a_point_that_new_lost_or_does_not_have_fails() -> None:
     )
 
 
-def test_a_repeat_that_failed_and_points_of_one_side_are_told() -> None:
+def test_repeats_that_new_lost_fail_it_unless_base_lost_as_many() -> None:
     lost = record(repeat=5, status="failed", reason="it broke")
     found = gate(rates(STEADY), [*rates(STEADY), lost, *rates(STEADY, batch=4)], 0.03)
-    assert found.verdict == "pass"
-    assert found.notes == (
-        "1 point of NEW is not in BASE: not judged",
-        "1 repeat of NEW did not end well: the others are judged",
+    assert found.verdict == "fail"
+    assert found.points[0].reason == "1 of 6 repeats of NEW did not end well; failed: it broke"
+    assert found.notes == ("1 point of NEW is not in BASE: not judged",)
+    assert gate([*rates(STEADY), lost], [*rates(STEADY), lost], 0.03).verdict == "pass"
+
+
+def test_a_study_that_has_not_come_to_its_end_is_not_judged() -> None:
+    found = gate(rates(STEADY), rates(STEADY[:3]), 0.03)
+    assert (found.verdict, found.points[0].reason) == (
+        "inconclusive",
+        "NEW has 3 of 5 repeats: run the study to its end",
     )
 
 

@@ -61,23 +61,26 @@ def test_json_holds_the_raw_values(capsys, tmp_path):
 @pytest.mark.parametrize("limit", ["0.03", "3", "-1%", "100%", "x"])
 def test_a_limit_that_is_none_is_refused(capsys, tmp_path, limit):
     base = store(tmp_path / "base", STEADY)
-    ended = inferometer(capsys, "gate", base, base, "--max-slowdown", limit)
+    new = store(tmp_path / "new", STEADY)
+    ended = inferometer(capsys, "gate", base, new, "--max-slowdown", limit)
     assert (ended.code, ended.out) == (2, "")
     assert len(ended.err.splitlines()) == 1
 
 
 def test_what_is_no_store_is_refused(capsys, tmp_path):
     base = store(tmp_path / "base", STEADY)
+    new = store(tmp_path / "new", STEADY)
     assert inferometer(capsys, "gate", base, tmp_path / "nowhere").code == 8
-    ended = inferometer(capsys, "gate", base, base, "--junit", f"{base}/records.jsonl")
+    ended = inferometer(capsys, "gate", base, new, "--junit", f"{base}/records.jsonl")
     assert (ended.code, "would overwrite what is read" in ended.err) == (2, True)
 
 
 def test_names_of_models_break_no_markdown_and_no_xml(capsys, tmp_path):
     name = "a|b<script>\x07`*_\u202e[x](y)"
     base = store(tmp_path / "base", STEADY, name)
+    new = store(tmp_path / "new", STEADY, name)
     junit, summary = tmp_path / "gate.xml", tmp_path / "summary.md"
-    ended = inferometer(capsys, "gate", base, base, "--junit", junit, "--summary", summary)
+    ended = inferometer(capsys, "gate", base, new, "--junit", junit, "--summary", summary)
     assert ended.code == 0
     assert "a|b<script>" in (ElementTree.parse(junit).getroot()[0].get("name") or "")
     text = summary.read_text()
@@ -88,17 +91,34 @@ def test_names_of_models_break_no_markdown_and_no_xml(capsys, tmp_path):
 
 def test_the_summary_may_be_printed(capsys, tmp_path):
     base = store(tmp_path / "base", STEADY)
-    assert "### Inferometer gate: pass" in inferometer(capsys, "gate", base, base, "--summary", "-").out
+    new = store(tmp_path / "new", STEADY)
+    assert "### Inferometer gate: pass" in inferometer(capsys, "gate", base, new, "--summary", "-").out
 
 
 def test_json_alone_is_on_stdout(capsys, tmp_path):
     base = store(tmp_path / "base", STEADY)
-    ended = inferometer(capsys, "gate", base, base, "--json", "--summary", "-")
+    new = store(tmp_path / "new", STEADY)
+    ended = inferometer(capsys, "gate", base, new, "--json", "--summary", "-")
     assert (ended.code, ended.out, "--summary -" in ended.err) == (2, "", True)
 
 
 def test_what_is_shown_of_an_even_number_of_repeats_is_their_median(capsys, tmp_path):
-    base = store(tmp_path / "base", (100.0, 101.0, 103.0, 140.0))
-    text = inferometer(capsys, "gate", base, base, "--summary", "-").out
+    base, new = (store(tmp_path / name, (100.0, 101.0, 103.0, 140.0)) for name in ("base", "new"))
+    text = inferometer(capsys, "gate", base, new, "--summary", "-").out
     row = next(line for line in text.splitlines() if line.startswith("| ResNet-50"))
     assert [cell.strip() for cell in row.split("|")[2:4]] == ["102", "102"]
+
+
+def test_a_folder_held_against_itself_is_refused(capsys, tmp_path):
+    base = store(tmp_path / "base", STEADY)
+    ended = inferometer(capsys, "gate", base, f"{base}/../base")
+    assert (ended.code, ended.out) == (2, "")
+    assert "is named twice" in ended.err
+
+
+def test_lines_that_cannot_be_read_are_told(capsys, tmp_path):
+    base, new = store(tmp_path / "base", STEADY), store(tmp_path / "new", STEADY)
+    with (tmp_path / "new" / "records.jsonl").open("a") as file:
+        file.write("garbage\n")
+    ended = inferometer(capsys, "gate", base, new)
+    assert "1 line(s) cannot be read and are left out" in ended.err

@@ -119,7 +119,7 @@ def test_no_name_of_a_folder_is_obeyed(out: str, tmp_path: Path) -> None:
     (tmp_path / "inferometer").write_text('#!/bin/sh\nprintf "%s" "$4" > "$SEEN"\nexit 11\n')
     (tmp_path / "inferometer").chmod(0o755)
     text = batch_script(
-        study(), Allocation(until_done=True), ["inferometer"], Path("s.yaml"), Path(out), spent=11
+        study(), Allocation(until_done=True, time_s=900), ["inferometer"], Path("s.yaml"), Path(out), spent=11
     )
     seen = tmp_path / "seen"
     done = subprocess.run(
@@ -209,3 +209,8 @@ def test_time_limits(text: str, seconds: float) -> None:
 def test_what_could_be_minutes_or_seconds_is_no_time_limit(text: str) -> None:
     with pytest.raises(ConfigError, match="--time"):
         time_limit_s(text)
+
+
+def test_queueing_again_wants_a_time_limit() -> None:
+    with pytest.raises(ConfigError, match="--until-done wants --time"):
+        batch_script(study(), Allocation(until_done=True), ["x"], Path("s.yaml"), Path("o"), spent=11)

@@ -20,7 +20,14 @@ from inferometer.analysis.comparison.growth import Growth, Sweep, growth_rows, s
 from inferometer.analysis.comparison.matters import Axis
 from inferometer.analysis.comparison.points import Metric, Source
 from inferometer.analysis.comparison.ratios import RatioRow, ratio_rows
-from inferometer.analysis.comparison.subjects import axes_of, baseline_of, subject_names, subjects_of
+from inferometer.analysis.comparison.subjects import (
+    Namer,
+    apart_in,
+    axes_of,
+    baseline_of,
+    subject_names,
+    subjects_of,
+)
 from inferometer.analysis.rows import Finding
 from inferometer.errors import ConfigError, nearest
 
@@ -54,6 +61,7 @@ class Comparison:
         growth: Several devices against one.
         sweeps: Batches of each subject.
         findings: In sentences.
+        apart: What tells figures of one subject apart that come from several places, in words; often empty.
     """
 
     axis: Axis
@@ -67,6 +75,7 @@ class Comparison:
     growth: tuple[Growth, ...]
     sweeps: tuple[Sweep, ...]
     findings: tuple[Finding, ...]
+    apart: Namer
 
 
 def compare(
@@ -81,16 +90,17 @@ def compare(
         sources: Stores and studies, with labels of their own.
         axis: What is asked about; by default what varies.
         baseline: A subject, or an unambiguous part of its name; the first by default.
-        prices: By subject, in any one currency.
+        prices: By subject, in any one currency: of the baseline and of one more at least.
 
     Raises:
-        ConfigError: There is nothing to compare, or a name is not known.
+        ConfigError: There is nothing to compare, a name is not known, or a price is lacking.
     """
     chosen = axis or _first_with_pairs(sources)
     subjects = subjects_of(sources, chosen)
     base = baseline_of(subjects, baseline)
-    known = _prices(prices or {}, subjects)
+    known = _prices(prices or {}, subjects, base)
     name = subject_names(sources, chosen)
+    apart = apart_in(sources, name)
     ratios = ratio_rows(sources, chosen, name, base, known)
     gaps = accuracy_gaps(sources, chosen, name, base)
     growth = growth_rows(sources, name)
@@ -109,16 +119,17 @@ def compare(
         growth=growth,
         sweeps=swept,
         findings=(
-            *speed_findings(ratios, sources),
-            *growth_findings(growth),
+            *speed_findings(ratios, sources, apart),
+            *growth_findings(growth, apart),
             *efficiency_findings(
-                ratios, [one for one in swept if one.metric == "images_per_s_per_w"], sources
+                ratios, [one for one in swept if one.metric == "images_per_s_per_w"], sources, apart
             ),
-            *memory_findings(sources, name),
-            *accuracy_findings(gaps),
+            *memory_findings(sources, name, apart),
+            *accuracy_findings(gaps, apart),
             *_int8(sources, chosen),
             *disturbance_findings(sources, name),
         ),
+        apart=apart,
     )
 
 
@@ -143,7 +154,8 @@ def _int8(sources: Sequence[Source], axis: Axis) -> list[Finding]:
             if row.subject == "int8" and row.per == "like count" and row.ratio is not None
         ]
         gaps = [one for one in accuracy_gaps([source], "precision", name, "fp32") if one.subject == "int8"]
-        told = (*speed_findings(rows, [source]), *accuracy_findings(gaps))
+        apart = apart_in([source], name)
+        told = (*speed_findings(rows, [source], apart), *accuracy_findings(gaps, apart))
         found += [replace(one, sentence=f"{source.label}: {one.sentence}") for one in told]
     return found
 
@@ -160,10 +172,15 @@ def _verdicts(
     return tuple(Verdict(one, baseline, most_of(pairs[one])) for one in subjects if one in pairs)
 
 
-def _prices(prices: Mapping[str, float], subjects: Sequence[str]) -> dict[str, float]:
+def _prices(prices: Mapping[str, float], subjects: Sequence[str], baseline: str) -> dict[str, float]:
     for label, price in prices.items():
         if label not in subjects:
             raise ConfigError(f"--price: there is no {label!r}{nearest(label, subjects)}")
         if not price > 0:
             raise ConfigError(f"--price {label}: a price is above 0, and not {price:g}")
+    if prices and (baseline not in prices or len(prices) < 2):
+        lacking = next(one for one in (baseline, *subjects) if one not in prices)
+        raise ConfigError(
+            f"--price: a ratio to {baseline} wants the price of both sides; add --price {lacking}=NUMBER"
+        )
     return dict(prices)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from inferometer.analysis.comparison.points import Point, Source
+from inferometer.analysis.comparison.points import Point, Source, gpus_of
 from inferometer.records import Record
 
 __all__ = ["Fact", "Facts", "facts_of", "is_cpu"]
@@ -134,16 +135,23 @@ def _of_cpu(record: Record) -> dict[str, Fact]:
 
 
 def _of_gpu(record: Record) -> dict[str, Fact]:
-    gpus = (record.environment or {}).get("gpus") or ()
+    gpus = gpus_of(record)
     drivers = dict.fromkeys(str(one["driver"]) for one in gpus if one.get("driver"))
     clocks = [sum(one.clock_hz) / 2 for one in record.power or () if one.clock_hz]
-    limits = [one.power_limit_w for one in record.power or () if one.power_limit_w]
-    limits += [one["power_limit_w"] for one in gpus if one.get("power_limit_w")]
     return {
         "driver": " / ".join(drivers) or None,
         "GPU clock, Hz": clocks[0] if clocks else None,
-        "power limit, W": float(limits[0]) if limits else None,
+        "power limit, W": _power_limit(record, gpus),
     }
+
+
+def _power_limit(record: Record, gpus: Sequence[Mapping[str, Any]]) -> float | None:
+    """As the meter of the trial read it, else of its GPUs; where theirs differ it may be that of another."""
+    metered = [one.power_limit_w for one in record.power or () if one.power_limit_w]
+    if metered:
+        return float(metered[0])
+    limits = {one.get("power_limit_w") or None for one in gpus}
+    return _number(limits.pop()) if len(limits) == 1 else None
 
 
 def _probe(record: Record) -> float | None:

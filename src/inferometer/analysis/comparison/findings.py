@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from inferometer.analysis.comparison.accuracy import AccuracyGap
@@ -12,6 +12,7 @@ from inferometer.analysis.comparison.growth import LINEAR_WITHIN, Growth, Sweep
 from inferometer.analysis.comparison.points import Point, Source
 from inferometer.analysis.comparison.ratios import RatioRow, network
 from inferometer.analysis.comparison.specifications import agreement, expected_per_watt
+from inferometer.analysis.comparison.subjects import Namer
 from inferometer.analysis.grouping import PRECISION_ORDER
 from inferometer.analysis.marks import with_mark
 from inferometer.analysis.probe import limits_text
@@ -46,19 +47,24 @@ Source: chosen; below it the calls' own cost is in the ratio.
 _LOAD = 0.5  # of a core, that other processes kept busy on average. Source: chosen
 
 
-def speed_findings(rows: Sequence[RatioRow], sources: Sequence[Source]) -> Iterator[Finding]:
-    """How fast each subject is beside the baseline: per network and precision, at its largest batch."""
+def speed_findings(rows: Sequence[RatioRow], sources: Sequence[Source], apart: Namer) -> Iterator[Finding]:
+    """How fast each subject is beside the baseline: per network and precision, at its largest batch.
+
+    Args:
+        rows: All ratios.
+        sources: Stores and studies.
+        apart: What else tells figures of one subject apart; here and in the functions below.
+    """
     groups: dict[Hashable, list[RatioRow]] = defaultdict(list)
     for row in rows:
         if row.own.metric in ("images_per_s", "latency_p50_s"):
-            engine = row.own.engine, row.own.device, row.own.settings
-            groups[row.per, row.own.metric, row.subject, _what(row.own), engine].append(row)
+            groups[row.per, row.own.metric, row.subject, _what(row.own), apart(row.own)].append(row)
     for members in groups.values():
         least = min(row.own.count or 1 for row in members)
         told = [row for row in members if row.per != "like count" or (row.own.count or 1) == least]
         fair = [row for row in told if row.ratio is not None]
         if fair:
-            yield _speed(max(fair, key=lambda one: one.own.batch or 0), sources)
+            yield _speed(max(fair, key=lambda one: one.own.batch or 0), sources, apart)
     yield from _refused(rows)
 
 
@@ -78,10 +84,10 @@ def _refused(rows: Sequence[RatioRow]) -> Iterator[Finding]:
         yield Finding("speed", None, text, evidence, settled=False)
 
 
-def _speed(row: RatioRow, sources: Sequence[Source]) -> Finding:
+def _speed(row: RatioRow, sources: Sequence[Source], apart: Namer) -> Finding:
     latency = row.own.metric == "latency_p50_s"
     subject, baseline = _counted(row.subject, row.own, row), _counted(row.baseline, row.base, row)
-    where = _where(row.own)
+    where = _where(row.own, apart)
     evidence = _evidence(row)
     about: Literal["latency", "speed"] = "latency" if latency else "speed"
     what = {"server": " with all devices that each has", "price": " for the same money"}.get(row.per, "")
@@ -101,12 +107,11 @@ def _speed(row: RatioRow, sources: Sequence[Source]) -> Finding:
     return Finding(about, ratio(row.ratio or 0.0), text, evidence, settled=settled, marked=_low(row))
 
 
-def growth_findings(rows: Sequence[Growth]) -> Iterator[Finding]:
+def growth_findings(rows: Sequence[Growth], apart: Namer) -> Iterator[Finding]:
     """How linear each subject scales: its largest number of devices, and how far any is from linear."""
     groups: dict[Hashable, list[Growth]] = defaultdict(list)
     for row in rows:
-        place = row.point.source, row.point.batch, row.point.engine, row.point.settings, row.point.device
-        groups[row.subject, _what(row.point), place].append(row)
+        groups[row.subject, _what(row.point), row.point.batch, apart(row.point)].append(row)
     for members in groups.values():
         last = max(members, key=lambda one: one.point.count or 0)
         most = last.point.count or 0
@@ -119,7 +124,7 @@ def growth_findings(rows: Sequence[Growth]) -> Iterator[Finding]:
             interval = f", 95 % interval {percent(last.interval[0])} to {percent(last.interval[1])}"
         text = (
             f"{words}: {most} of them give {significant(last.efficiency * most)} times"
-            f" what one does, {percent(last.efficiency)} of linear{interval} ({_where(last.point)})."
+            f" what one does, {percent(last.efficiency)} of linear{interval} ({_where(last.point, apart)})."
         )
         evidence = tuple(dict.fromkeys(name for one in members for name in one.evidence))
         yield Finding("scaling", percent(last.efficiency), text, evidence)
@@ -133,16 +138,16 @@ def _linear(members: Sequence[Growth]) -> str:
 
 
 def efficiency_findings(
-    rows: Sequence[RatioRow], found: Sequence[Sweep], sources: Sequence[Source]
+    rows: Sequence[RatioRow], found: Sequence[Sweep], sources: Sequence[Source], apart: Namer
 ) -> Iterator[Finding]:
     """Images/s/W beside the baseline where both are near their best, and at which batch each is best."""
     groups: dict[Hashable, list[RatioRow]] = defaultdict(list)
     for row in rows:
         if row.own.metric == "images_per_s_per_w" and row.per == "like count" and row.own.count in (None, 1):
-            place = row.own.engine, row.own.settings, row.own.relative_to
-            groups[row.subject, _what(row.own), place].append(row)
+            scale = row.own.relative_to, row.own.boundary
+            groups[row.subject, _what(row.own), apart(row.own), scale].append(row)
     for members in groups.values():
-        finding = _per_watt(members, sources)
+        finding = _per_watt(members, sources, apart)
         if finding is not None:
             yield finding
     for row in rows:
@@ -150,15 +155,15 @@ def efficiency_findings(
             subject, baseline = _counted(row.subject, row.own, row), _counted(row.baseline, row.base, row)
             text = (
                 f"{_verb(subject, row, 'give')} {_ratio(row)} of the images/s/W of {baseline}"
-                f" with all devices that each has ({_where(row.own)}){_verdict_words(row)}."
+                f" with all devices that each has ({_where(row.own, apart)}){_verdict_words(row)}."
             )
             yield Finding("power", ratio(row.ratio), text, _evidence(row))
     for sweep in found:
         if sweep.best is not None:
-            yield _best(sweep, sweep.best)
+            yield _best(sweep, sweep.best, apart)
 
 
-def _per_watt(members: Sequence[RatioRow], sources: Sequence[Source]) -> Finding | None:
+def _per_watt(members: Sequence[RatioRow], sources: Sequence[Source], apart: Namer) -> Finding | None:
     rated = [row for row in members if row.ratio is not None]
     if not rated:
         return None
@@ -170,21 +175,27 @@ def _per_watt(members: Sequence[RatioRow], sources: Sequence[Source]) -> Finding
         for row in rated
     }
     below = [batch for batch, held in near.items() if not held]
-    told = [row for row in rated if (row.own.batch or 0) > max(below, default=-1)] or rated
+    plateau = [row for row in rated if (row.own.batch or 0) > max(below, default=-1)]
+    told = plateau or rated
     ratios = [row.ratio or 0.0 for row in told]
     first = told[0]
     evidence = tuple(name for row in told for name in _evidence(row))
     expected = expected_per_watt(first, sources)
     specified = f"; {expected}" if expected else ""
     if len(told) == 1:
-        words = f"{_ratio(first)} of the images/s/W of {_name(first.baseline)} ({_where(first.own)})"
+        words = f"{_ratio(first)} of the images/s/W of {_name(first.baseline)} ({_where(first.own, apart)})"
         text = f"{_name(first.subject)} gives {words}{_verdict_words(first)}{specified}."
         return Finding("power", ratio(ratios[0]), text, evidence)
     batches = sorted(row.own.batch or 0 for row in told)
+    what, near_best = _network_words(first.own, apart), f"within {percent(1 - PLATEAU, 0)} of their best"
+    if plateau:
+        place = f"{count(batches[0])} and up ({what}), where both are {near_best}"
+    else:
+        span = f"{count(batches[0])} to {count(batches[-1])}"
+        place = f"{span} ({what}): from no batch on do both stay {near_best}"
     text = (
         f"{_name(first.subject)} gives {min(ratios):.2f} to {max(ratios):.2f} times the images/s/W of"
-        f" {_name(first.baseline)} at batch {count(batches[0])} and up ({_network_words(first.own)}), where"
-        f" both are within {percent(1 - PLATEAU, 0)} of their best{_told(told)}{specified}."
+        f" {_name(first.baseline)} at batch {place}{_told(told)}{specified}."
     )
     return Finding("power", f"{min(ratios):.2f} to {max(ratios):.2f}\N{MULTIPLICATION SIGN}", text, evidence)
 
@@ -198,7 +209,7 @@ def _told(rows: Sequence[RatioRow]) -> str:
     return f"; {count(sure)} of {plural(len(known), 'ratio')} are told from 1"
 
 
-def _best(sweep: Sweep, best: Point) -> Finding:
+def _best(sweep: Sweep, best: Point, apart: Namer) -> Finding:
     value = significant(best.value or 0)
     unit = "images/s/W"
     if best.relative_to is not None:
@@ -206,19 +217,18 @@ def _best(sweep: Sweep, best: Point) -> Finding:
         unit = f"times the images/s/W of {base.count or 1} {base.accelerator} at batch {base.batch}"
     text = (
         f"{_name(sweep.subject)} is most efficient at batch {count(best.batch or 0)}: {value} {unit}"
-        f" ({_network_words(best)})."
+        f" ({_network_words(best, apart)})."
     )
     return Finding("power", f"batch {count(best.batch or 0)}", text, best.evidence)
 
 
-def memory_findings(sources: Sequence[Source], name: Callable[[Point], str]) -> Iterator[Finding]:
+def memory_findings(sources: Sequence[Source], name: Namer, apart: Namer) -> Iterator[Finding]:
     """Where memory ended: the smallest batch that did not fit, and the largest that did."""
     groups: dict[Hashable, list[Point]] = defaultdict(list)
     for source in sources:
         for point in source.points:
             if point.batch is not None:
-                place = point.source, point.engine, point.device, point.settings, point.count
-                groups[name(point), _what(point), place].append(point)
+                groups[name(point), _what(point), apart(point), point.count].append(point)
     for members in groups.values():
         lost = [one for one in members if one.status == "out_of_memory"]
         if not lost:
@@ -227,21 +237,23 @@ def memory_findings(sources: Sequence[Source], name: Callable[[Point], str]) -> 
         first = [one for one in lost if one.batch == least]
         ran = [one.batch or 0 for one in members if one.value is not None and (one.batch or 0) < least]
         still = f"; batch {count(max(ran))} still ran" if ran else ""
-        subject, where = _name(name(first[0])), _network_words(first[0])
-        text = f"{subject} ran out of memory at batch {count(least)}{still} ({where})."
+        subject, where = _name(name(first[0])), _network_words(first[0], apart)
+        several = f" on {first[0].count} devices" if (first[0].count or 1) > 1 else ""
+        text = f"{subject}{several} ran out of memory at batch {count(least)}{still} ({where})."
         yield Finding("memory", f"batch {count(least)}", text, tuple(dict.fromkeys(
             name for one in first for name in one.evidence
         )))  # fmt: skip
 
 
-def accuracy_findings(gaps: Sequence[AccuracyGap]) -> Iterator[Finding]:
+def accuracy_findings(gaps: Sequence[AccuracyGap], apart: Namer) -> Iterator[Finding]:
     """Top-1 beside the baseline; within noise or not where both were scored on the same images."""
     for gap in gaps:
         if gap.own.metric != "top1":
             continue
         evidence = (*gap.base.evidence, *gap.own.evidence)
         what = _named(gap.own) if gap.own.precision != gap.base.precision else _network_words(gap.own)
-        who = f"{what}, {_name(gap.subject)} against {_name(gap.baseline)}"
+        place = f" ({apart(gap.own)})" if apart(gap.own) else ""
+        who = f"{what}, {_name(gap.subject)} against {_name(gap.baseline)}{place}"
         if gap.delta is None:
             text = f"{who}: top-1 is {gap.comparability.text}."
             yield Finding("accuracy", None, text, evidence, settled=False)
@@ -259,7 +271,7 @@ def accuracy_findings(gaps: Sequence[AccuracyGap]) -> Iterator[Finding]:
         yield Finding("accuracy", points(gap.delta), text, evidence, settled=settled)
 
 
-def disturbance_findings(sources: Sequence[Source], name: Callable[[Point], str]) -> Iterator[Finding]:
+def disturbance_findings(sources: Sequence[Source], name: Namer) -> Iterator[Finding]:
     """What was throttled, and which machine changed or was busy with other work."""
     held: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for source in sources:
@@ -328,13 +340,18 @@ def _evidence(row: RatioRow) -> tuple[str, ...]:
     return (*row.base.evidence, *row.own.evidence)
 
 
-def _where(point: Point) -> str:
-    words = _network_words(point)
-    return f"{words}, batch {count(point.batch)}" if point.batch is not None else words
+def _where(point: Point, apart: Namer) -> str:
+    batch = f", batch {count(point.batch)}" if point.batch is not None else ""
+    return f"{_network_words(point)}{batch}{_apart_words(point, apart)}"
 
 
-def _network_words(point: Point) -> str:
-    return f"{_named(point)} {with_mark(point.precision.upper(), point.mac_share)}"
+def _network_words(point: Point, apart: Namer | None = None) -> str:
+    words = f"{_named(point)} {with_mark(point.precision.upper(), point.mac_share)}"
+    return words if apart is None else words + _apart_words(point, apart)
+
+
+def _apart_words(point: Point, apart: Namer) -> str:
+    return f"; {apart(point)}" if apart(point) else ""
 
 
 def _named(point: Point) -> str:

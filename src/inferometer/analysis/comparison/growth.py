@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from inferometer.analysis.comparison.points import Metric, Point, Source
 from inferometer.analysis.comparison.ratios import network
+from inferometer.analysis.comparison.subjects import Namer
 from inferometer.analysis.power import Span
 
 __all__ = ["LINEAR_WITHIN", "Growth", "Sweep", "growth_rows", "sweeps"]
@@ -55,7 +56,7 @@ class Sweep:
         return max(known, key=lambda point: point.value or 0.0, default=None)
 
 
-def growth_rows(sources: Sequence[Source], name: Callable[[Point], str]) -> tuple[Growth, ...]:
+def growth_rows(sources: Sequence[Source], name: Namer) -> tuple[Growth, ...]:
     """Every figure of several devices that can be held against one."""
     found: list[Growth] = []
     for source in sources:
@@ -63,7 +64,7 @@ def growth_rows(sources: Sequence[Source], name: Callable[[Point], str]) -> tupl
     return tuple(found)
 
 
-def sweeps(sources: Sequence[Source], name: Callable[[Point], str], metric: Metric) -> tuple[Sweep, ...]:
+def sweeps(sources: Sequence[Source], name: Namer, metric: Metric) -> tuple[Sweep, ...]:
     """Figures of one device at two batches or more, those that ran out of memory among them.
 
     A study's figures belong together only where they are multiples of the same figure.
@@ -80,7 +81,8 @@ def sweeps(sources: Sequence[Source], name: Callable[[Point], str], metric: Metr
                     point.engine,
                     point.device,
                 )
-                groups[(*place, point.machine_key, point.settings, point.relative_to)].append(point)
+                apart = point.machine_key, point.settings, point.relative_to, point.boundary
+                groups[(*place, *apart)].append(point)
     return tuple(
         Sweep(name(members[0]), metric, tuple(sorted(members, key=lambda one: one.batch or 0)))
         for members in groups.values()
@@ -88,7 +90,7 @@ def sweeps(sources: Sequence[Source], name: Callable[[Point], str], metric: Metr
     )
 
 
-def _published(source: Source, name: Callable[[Point], str]) -> list[Growth]:
+def _published(source: Source, name: Namer) -> list[Growth]:
     rated = [one for one in source.points if one.metric == "images_per_s" and one.value]
     alone = [one for one in rated if one.count == 1]
     found = []
@@ -119,7 +121,7 @@ def _verdict(efficiency: float) -> str:
     return "less than linear" if efficiency < 1 else "more than linear"
 
 
-def _measured(source: Source, name: Callable[[Point], str]) -> list[Growth]:
+def _measured(source: Source, name: Namer) -> list[Growth]:
     """As a report of the store judges it: against the sum of the same devices alone."""
     found = []
     for row in source.summary.scaling if source.summary else ():

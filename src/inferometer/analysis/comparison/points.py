@@ -34,7 +34,7 @@ from inferometer.published import PublishedStudy
 from inferometer.published.points import Coordinates, PublishedPoint
 from inferometer.records import Record
 
-__all__ = ["LOWER_IS_BETTER", "Metric", "Point", "Source", "store_source", "study_source"]
+__all__ = ["LOWER_IS_BETTER", "Metric", "Point", "Source", "gpus_of", "store_source", "study_source"]
 
 Metric = Literal[
     "images_per_s",
@@ -172,6 +172,16 @@ def store_source(label: str, records: Sequence[Record], top5: Top5) -> Source:
         *_accuracy(label, summary, known),
     )
     return Source(label, made, summary=summary, records=known, top5=top5)
+
+
+def gpus_of(record: Record) -> list[Mapping[str, Any]]:
+    """What the environment tells of the GPUs that a trial ran on.
+
+    NVML's order is not CUDA's: where no rank tells its UUID, they are all GPUs of the machine.
+    """
+    gpus = list((record.environment or {}).get("gpus") or ())
+    uuids = {rank.uuid for rank in record.ranks if rank.uuid}
+    return [one for one in gpus if not uuids or one.get("uuid") in uuids]
 
 
 def _published(name: str, study: PublishedStudy, engine: str | None, point: PublishedPoint) -> Point:
@@ -317,16 +327,11 @@ def _place(
 
 
 def _device(setup: Setup, records: Sequence[Record]) -> str:
-    """A GPU's own name, so that ``cuda:0`` of two machines are told apart; else the engine's name for it.
-
-    NVML's order is not CUDA's: the name is known where all GPUs share it, or a rank tells its UUID.
-    """
+    """A GPU's own name, so that ``cuda:0`` of two machines are told apart; else the engine's name for it."""
     if setup.device.partition(":")[0] != "cuda":
         return setup.device
     for record in records:
-        gpus = [one for one in (record.environment or {}).get("gpus") or () if one.get("name")]
-        uuids = {rank.uuid for rank in record.ranks if rank.uuid}
-        names = {str(one["name"]) for one in gpus if not uuids or one.get("uuid") in uuids}
+        names = {str(one["name"]) for one in gpus_of(record) if one.get("name")}
         if len(names) == 1:
             return names.pop()
     return setup.device

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from inferometer.analysis.comparison.matters import Axis
 from inferometer.analysis.comparison.points import Point, Source
@@ -10,9 +11,10 @@ from inferometer.analysis.grouping import PRECISION_ORDER
 from inferometer.analysis.wording import joined
 from inferometer.errors import ConfigError, nearest
 
-__all__ = ["axes_of", "baseline_of", "subject_names", "subjects_of"]
+__all__ = ["Namer", "apart_in", "axes_of", "baseline_of", "subject_names", "subjects_of"]
 
 Namer = Callable[[Point], str]
+"""Says something of a point in words."""
 
 _NOT_KNOWN = "not known"
 
@@ -77,6 +79,35 @@ def subjects_of(sources: Sequence[Source], axis: Axis) -> tuple[str, ...]:
             f"nothing to compare by {axis}: {joined([one.label for one in sources])} holds {what}"
         )
     return tuple(found)
+
+
+def apart_in(sources: Sequence[Source], name: Namer) -> Namer:
+    """What tells figures of one subject apart that come from several places; mostly there is nothing to say.
+
+    By precision, those of two folders would otherwise read as one, and so would those of two devices.
+
+    Args:
+        sources: Stores and studies.
+        name: The subject that a point belongs to.
+    """
+    points = [point for source in sources for point in source.points]
+    told: list[Namer] = []
+    for part in _PARTS:
+        groups: dict[Hashable, set[str]] = defaultdict(set)
+        for point in points:
+            groups[(name(point), *(other(point) for other in told))].add(part(point))
+        if any(len(found) > 1 for found in groups.values()):
+            told.append(part)
+    return lambda point: ", ".join(text for part in told if (text := part(point)))
+
+
+_PARTS: tuple[Namer, ...] = (
+    lambda point: point.source,
+    lambda point: f"machine {point.machine_key[:6]}" if point.machine_key else "",
+    lambda point: point.device,
+    lambda point: point.engine or "",
+    lambda point: ", ".join(f"{setting} {value}" for setting, value in point.settings),
+)
 
 
 def baseline_of(subjects: Sequence[str], wanted: str | None) -> str:

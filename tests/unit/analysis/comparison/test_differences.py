@@ -7,6 +7,7 @@ import pytest
 from inferometer.analysis.comparison.compare import compare
 from tests.unit.analysis.comparison.sample_sources import CONFIG, dell, elsewhere, store, trials
 from tests.unit.report.sample_records import ENVIRONMENT, record, throughput
+from tests.unit.report.scaling_records import rank_result
 
 
 def pair(*, axis="store", base=None, **own):
@@ -115,6 +116,7 @@ def test_what_is_not_known_is_listed_and_not_taken_to_be_equal():
     b = store("b", [one.model_copy(update={"config": config}) for one in trials()])
     found = compare([a, b], "store").verdicts[0].comparability
     assert "engine_version" in found.unknown
+    assert found.differences == ()
     assert (
         "engine_version" not in compare([a, store("b", trials())], "store").verdicts[0].comparability.unknown
     )
@@ -137,3 +139,20 @@ def test_clocks_and_power_limits_are_bounded_by_their_quotient():
     one = next(one for one in found.marking if one.name == "power limit")
     assert (one.own, one.base) == ("50.0", "75.0")
     assert one.bound == pytest.approx(0.5)
+
+
+def test_a_power_limit_is_that_of_the_gpu_that_ran():
+    """A host's GPUs may have limits of their own: the first one's is not that of all."""
+    gpus = [{"name": "Tesla P4", "uuid": f"GPU-{place}", "driver": "580", "power_limit_w": limit_w}
+            for place, limit_w in enumerate((75.0, 50.0))]  # fmt: skip
+
+    def on(place, told):
+        ranks = (rank_result(place),) if told else ()
+        fields = {"trial_device": f"cuda:{place}", "environment": ENVIRONMENT | {"gpus": gpus}}
+        return [record(throughput=throughput(100.0 + one), repeat=one, ranks=ranks, **fields)
+                for one in range(3)]  # fmt: skip
+
+    known = compare([store("a", on(0, True)), store("b", on(1, True))], "store").verdicts[0].comparability
+    assert ("power limit", "50.0", "75.0") in [(one.name, one.own, one.base) for one in known.marking]
+    silent = compare([store("a", on(0, False)), store("b", on(1, False))], "store").verdicts[0].comparability
+    assert "power limit, W" in silent.unknown

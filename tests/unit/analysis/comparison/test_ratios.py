@@ -6,6 +6,7 @@ from inferometer.analysis.comparison.compare import compare
 from inferometer.errors import ConfigError
 from inferometer.stats import holm, ratio_interval
 from tests.unit.analysis.comparison.sample_sources import elsewhere, store, trials
+from tests.unit.report.power_records import held, metered, result
 from tests.unit.report.sample_records import latency, probe, record, study
 
 STEADY = (100.0, 101.0, 99.0)
@@ -91,6 +92,38 @@ def test_probes_of_two_machines_are_shown_and_judge_nothing():
 def test_one_repeat_supports_no_verdict():
     row = only(compare([store("a", trials((100.0,))), store("b", trials((200.0,)))]))
     assert (row.ratio, row.interval, row.verdict) == (pytest.approx(2.0), None, "one repeat: no verdict")
+
+
+@pytest.mark.parametrize(
+    ("net_w", "repeats", "expected"),
+    [
+        (400.0, 3, "more per watt"),
+        (700.0, 3, "less per watt"),
+        (562.0, 3, "no difference seen"),
+        (400.0, 1, "one repeat: no verdict"),  # though one run has an interval of its own
+    ],
+)
+def test_images_per_watt_are_compared_with_their_own_interval(net_w, repeats, expected):
+    def drawing(watts):
+        return [metered(result(watts * by, 8000.0), repeat=place)
+                for place, by in enumerate((0.99, 1.0, 1.01)[:repeats])]  # fmt: skip
+
+    found = compare([store("a", drawing(560.0)), store("b", drawing(net_w))])
+    (row,) = [one for one in found.ratios if one.own.metric == "images_per_s_per_w"]
+    assert (row.verdict, row.own.boundary) == (expected, "GPU board")
+    assert row.ratio == pytest.approx(560 / net_w, rel=1e-3)
+    assert (row.interval is None) == (repeats == 1)
+
+
+def test_what_held_clocks_back_is_marked_and_told():
+    def drawing(**fields):
+        return [metered(result(**fields), repeat=place) for place in range(3)]
+
+    found = compare([store("a", drawing()), store("b", drawing(conditions=held(cap=0.4)))])
+    assert all(row.own.marks == ("throttled: power limit",) for row in found.ratios)
+    assert [one.sentence for one in found.findings if one.about == "disturbance"] == [
+        "b: clocks were held down (power limit) in 1 figure."
+    ]
 
 
 def test_a_shorter_latency_is_faster():
