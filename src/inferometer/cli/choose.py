@@ -141,7 +141,8 @@ def _source(folder: Path, folders: Sequence[Path]) -> Source:
     names = [one.resolve().name for one in folders]
     name = folder.resolve().name
     shown = name if names.count(name) == 1 else str(folder)
-    return Source(shown, str(folder), summary_of(folder), read_store(folder).records)
+    records = read_store(folder).records
+    return Source(shown, str(folder), summary_of(folder, records), records)
 
 
 def _prices(given: Sequence[str], sources: Sequence[Source]) -> dict[str, float]:

@@ -44,7 +44,7 @@ def command(
     kept = [folder / name for name in ("records.jsonl", "study.json", "sidecars", "models")]
     refuse_overwriting({"--html": html, "--png": png}, kept)
     records = read_store(folder).records
-    summary = summary_of(folder)
+    summary = summary_of(folder, records)
     found, singles = explain(summary, records, partial(read_layers, folder), _models(summary, model))
     written: list[Path] = []
     if html is not None:

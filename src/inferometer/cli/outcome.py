@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from inferometer.analysis.rows import Summary
 from inferometer.analysis.summary import summarise
 from inferometer.cli.console import study_progress
 from inferometer.config import Study
+from inferometer.records import Record
 from inferometer.store import read_per_image, read_store
 from inferometer.study.run import StudyRun, run_study
 
@@ -29,6 +30,7 @@ def run_with_progress(
         return run_study(study, folder, watcher, budget_s=budget_s, retry=retry)
 
 
-def summary_of(folder: Path) -> Summary:
-    """The summary of a store."""
-    return summarise(read_store(folder).records, partial(read_per_image, folder))
+def summary_of(folder: Path, records: Sequence[Record] | None = None) -> Summary:
+    """The summary of a store; ``records``, where they were read already, are not read again."""
+    known = read_store(folder).records if records is None else records
+    return summarise(known, partial(read_per_image, folder))

@@ -34,7 +34,7 @@ def command(
     kept = [folder / name for name in ("records.jsonl", "study.json", "sidecars", "models")]
     refuse_overwriting({"--html": html, "--csv": csv}, kept)
     contents = read_store(folder)
-    summary = summary_of(folder)
+    summary = summary_of(folder, contents.records)
     if contents.fragments:
         note(f"{contents.fragments} torn line(s) skipped: a crash interrupted a write; nothing else is lost")
     written: list[Path] = []
