@@ -18,7 +18,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow"
 
 test-all: $(VENV)/.all
-	$(BIN)/python -m pytest --durations=25
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -14,6 +14,12 @@ from tests.contract.engines import classifier
 from tests.plugins import install_faulty_engine
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_terminal_width() -> None:
+    """What is printed is as wide as in a pipe, whatever shell or test runner says of a terminal."""
+    os.environ.pop("COLUMNS", None)
+
+
 @pytest.fixture
 def mini(tmp_path: Path) -> Path:
     """A miniature classifier: ``input`` [N, 3, 16, 16] to ``logits`` [N, 5]."""

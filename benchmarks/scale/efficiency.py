@@ -8,6 +8,7 @@ The bar, for two GPUs: at least 0.99 in every row. ``--out`` keeps the records, 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from inferometer.analysis.scaling_rows import ScalingRow
 from inferometer.analysis.summary import summarise
 from inferometer.cli.console import study_progress
 from inferometer.config import load_study
+from inferometer.errors import InferometerError
 from inferometer.study.run import run_study
 
 BAR = 0.99
@@ -26,8 +28,11 @@ def main() -> None:
     parser.add_argument("study", type=Path)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, study_progress() as watcher:
-        done = run_study(load_study(asked.study), asked.out or Path(folder), watcher)
+    try:
+        with tempfile.TemporaryDirectory() as folder, study_progress() as watcher:
+            done = run_study(load_study(asked.study), asked.out or Path(folder), watcher)
+    except InferometerError as error:
+        sys.exit(str(error))
     rows = summarise(done.records, lambda record: None).scaling
     for row in rows:
         print(said(row))

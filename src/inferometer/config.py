@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from inferometer.errors import ConfigError, nearest
 from inferometer.records import Frozen, Precision
@@ -36,9 +44,22 @@ __all__ = [
     "Study",
     "duration_s",
     "load_study",
+    "matching",
     "parse",
     "read_yaml",
 ]
+
+
+def matching(pattern: str, wants: str) -> AfterValidator:
+    """For a text that matches the whole of ``pattern``; ``wants`` says to people what it may be."""
+
+    def checked(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(wants)
+        return text
+
+    return AfterValidator(checked)
+
 
 Positive = Annotated[int, Field(ge=1, le=2**62, strict=True)]
 Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
@@ -263,7 +284,7 @@ class LaunchSection(Frozen):
 class Study(Frozen):
     """A matrix of trials. Lists must not be empty; entries may be written short, as plain names."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] = "study"
+    name: Annotated[str, matching(r"[A-Za-z0-9._-]+", "wants letters, digits and . _ - alone")] = "study"
     models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
     engines: Annotated[tuple[EngineEntry, ...], Field(min_length=1)] = (EngineEntry(engine="onnxruntime"),)
     precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] = ("fp32",)

@@ -64,6 +64,8 @@ def test_meters_are_written_short_or_with_options_and_files_of_theirs_start_at_t
         ("models: [a]\nbatchs: [1]\n", "unknown key 'batchs'; did you mean 'batches'?"),
         ("models: [a]\nmeasure: {intervall: 0.1}\n", "did you mean 'interval'?"),
         ("models: [a]\nprecisions: [int7]\n", "'int7' is not known; did you mean 'int8'?"),
+        ("models: [a]\nname: a/b\n", "name: wants letters, digits and . _ - alone (got 'a/b')"),
+        ('models: [a]\nname: "a\\n"\n', "name: wants letters"),
         ("models: [a]\nbatches: [0]\n", "batches.0: input should be greater than or equal to 1 (got 0)"),
         ("models: [a]\nbatches: [-4]\n", "got -4"),
         ("models: [a]\nbatches: [many]\n", "batches.0: input should be a valid integer (got 'many')"),

@@ -72,7 +72,7 @@ def milliseconds(seconds: float) -> str:
 
 def percent(fraction: float, decimals: int = 1) -> str:
     """A fraction as percent: ``97.4 %``."""
-    return f"{fraction * 100:.{decimals}f} %"
+    return f"{fraction * 100:z.{decimals}f} %"
 
 
 def points(fraction: float, decimals: int = 2) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,16 +13,23 @@ from inferometer.analysis.choose import choose
 from inferometer.analysis.choose_rows import Choice, Need, Source
 from inferometer.analysis.choose_words import advice, sentence
 from inferometer.cli.console import note, print_json, print_line, print_sentences, print_tables
-from inferometer.cli.options import JsonOption, fraction_of, refuse_overwriting
-from inferometer.cli.outcome import summary_of
-from inferometer.errors import ConfigError
+from inferometer.cli.options import (
+    LARGEST,
+    JsonOption,
+    fraction_of,
+    prices_of,
+    refuse_overwriting,
+    refuse_twins,
+)
+from inferometer.cli.outcome import read_and_tell, summary_of
+from inferometer.errors import ConfigError, nearest
 from inferometer.measure import latency_of
 from inferometer.records import Latency, Record, Sidecar
 from inferometer.report.characters import page_bytes
 from inferometer.report.choose_charts import choice_png
 from inferometer.report.choose_page import choice_page
 from inferometer.report.choose_tables import choice_document, choice_table
-from inferometer.store import SidecarMissing, read_sidecar, read_store, write_atomically
+from inferometer.store import SidecarMissing, read_sidecar, write_atomically
 from inferometer.trials.speed import read_stamps
 
 NAME = "choose"
@@ -76,9 +82,7 @@ def command(
         min_top1=None if min_top1 is None else fraction_of(min_top1, "--min-top1"),
         model=model,
     )
-    places = [folder.resolve() for folder in folders]
-    if (twice := next((one for one in folders if places.count(one.resolve()) > 1), None)) is not None:
-        raise ConfigError(f"{twice} is named twice")
+    refuse_twins(folders)
     sources = [_source(folder, folders) for folder in folders]
     stamped = [_Stamps(folder, source.records) for folder, source in zip(folders, sources, strict=True)]
     choice = choose(sources, need, stamped, _prices(price or (), sources))
@@ -141,27 +145,21 @@ def _source(folder: Path, folders: Sequence[Path]) -> Source:
     names = [one.resolve().name for one in folders]
     name = folder.resolve().name
     shown = name if names.count(name) == 1 else str(folder)
-    records = read_store(folder).records
+    records = read_and_tell(folder).records
     return Source(shown, str(folder), summary_of(folder, records), records)
 
 
 def _prices(given: Sequence[str], sources: Sequence[Source]) -> dict[str, float]:
-    known, found = [one.name for one in sources], {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        if name not in known or not re.fullmatch(r"\d+(\.\d+)?", number):
-            raise ConfigError(
-                f"--price: {text!r} is no price: write DIR=NUMBER, with one of {', '.join(known)}"
-            )
-        if name in found:
-            raise ConfigError(f"--price: {name} has two prices")
-        found[name] = float(number)
+    known, found = [one.name for one in sources], prices_of(given)
+    for name in found:
+        if name not in known:
+            raise ConfigError(f"--price: there is no {name!r}{nearest(name, known)}")
     return found
 
 
 def _above_0(value: float | None, option: str) -> float | None:
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise ConfigError(f"{option}: {value:g} is no such number: wants one above 0")
+    if value is not None and not 1 / LARGEST <= value <= LARGEST:
+        raise ConfigError(f"{option}: {value:g} is no such number: wants one above 0, at most {LARGEST:g}")
     return value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -20,14 +19,15 @@ from inferometer.analysis.findings import headlines
 from inferometer.analysis.marks import MARK_NOTE
 from inferometer.analysis.wording import plural
 from inferometer.cli.console import note, print_json, print_sentences, print_tables
-from inferometer.cli.options import JsonOption, refuse_overwriting
+from inferometer.cli.options import JsonOption, prices_of, refuse_overwriting, refuse_twins
+from inferometer.cli.outcome import read_and_tell
 from inferometer.errors import ConfigError, nearest
 from inferometer.report.characters import page_bytes
 from inferometer.report.comparison_flat import comparison_csv, comparison_document
 from inferometer.report.comparison_page import comparison_page
 from inferometer.report.comparison_tables import comparison_tables, verdict_sentences
 from inferometer.report.study_figures import write_figures
-from inferometer.store import read_per_image, read_store, write_atomically
+from inferometer.store import read_per_image, write_atomically
 
 NAME = "compare"
 
@@ -71,7 +71,7 @@ def command(
         {"--csv": csv, "--html": html, "--figures": figures},
         [one / kept for one in folders for kept in ("records.jsonl", "study.json")],
     )
-    found = compare(sources_of(names), _axis(by), baseline, _prices(price or []))
+    found = compare(sources_of(names), _axis(by), baseline, prices_of(price or ()))
     written: list[Path] = []
     if csv is not None:
         write_atomically(csv, comparison_csv(found).encode())
@@ -99,9 +99,7 @@ def sources_of(names: Sequence[str]) -> list[Source]:
         StoreError: A store cannot be read.
     """
     paths = [Path(name) for name in names]
-    twins = [name for name, times in Counter(str(path.resolve()) for path in paths).items() if times > 1]
-    if twins:
-        raise ConfigError(f"{names[[str(path.resolve()) for path in paths].index(twins[0])]} is named twice")
+    refuse_twins(paths)
     # Folders of one name, such as runs/mon/out and runs/tue/out, keep what tells them apart.
     stems = Counter(path.name for path in paths)
     found = [
@@ -119,7 +117,7 @@ def _source(name: str, label: str) -> Source:
     if not path.exists():
         return study_source(_published(name))
     folder = path if path.is_dir() else path.parent  # given by its records.jsonl
-    return store_source(label, read_store(folder).records, partial(read_per_image, folder))
+    return store_source(label, read_and_tell(folder).records, partial(read_per_image, folder))
 
 
 def _published(name: str) -> published.PublishedStudy:
@@ -136,22 +134,6 @@ def _axis(by: str | None) -> Axis | None:
         if by == axis:
             return axis
     raise ConfigError(f"--by: there is no {by!r}{nearest(by, AXES)}")
-
-
-def _prices(texts: Sequence[str]) -> dict[str, float]:
-    found = {}
-    for text in texts:
-        label, _, number = text.rpartition("=")
-        try:
-            price = float(number)
-        except ValueError:
-            price = math.nan
-        if not label or not math.isfinite(price):
-            raise ConfigError(f"--price {text}: expected LABEL=NUMBER, such as tesla-p4=2000")
-        if label in found:
-            raise ConfigError(f"--price: {label} has two prices")
-        found[label] = price
-    return found
 
 
 def _show(found: Comparison) -> None:

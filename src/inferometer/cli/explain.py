@@ -16,13 +16,13 @@ from inferometer.analysis.marks import MARK_NOTE
 from inferometer.analysis.rows import Summary
 from inferometer.cli.console import note, print_json, print_sentences, print_tables
 from inferometer.cli.options import JsonOption, refuse_overwriting
-from inferometer.cli.outcome import summary_of
+from inferometer.cli.outcome import read_and_tell, summary_of
 from inferometer.errors import ConfigError, nearest
 from inferometer.report.characters import page_bytes
 from inferometer.report.explain import document, explanation_tables
 from inferometer.report.explain_charts import explanation_png
 from inferometer.report.explain_page import explanation_page
-from inferometer.store import read_layers, read_store, write_atomically
+from inferometer.store import read_layers, write_atomically
 
 NAME = "explain"
 
@@ -43,7 +43,7 @@ def command(
     """
     kept = [folder / name for name in ("records.jsonl", "study.json", "sidecars", "models")]
     refuse_overwriting({"--html": html, "--png": png}, kept)
-    records = read_store(folder).records
+    records = read_and_tell(folder).records
     summary = summary_of(folder, records)
     found, singles = explain(summary, records, partial(read_layers, folder), _models(summary, model))
     written: list[Path] = []

@@ -11,9 +11,10 @@ import typer
 from inferometer.analysis.gate import gate
 from inferometer.cli.console import note, print_json, print_line, print_sentences, print_tables
 from inferometer.cli.options import JsonOption, fraction_of, refuse_overwriting
-from inferometer.errors import ConfigError
+from inferometer.cli.outcome import read_and_tell
+from inferometer.errors import ConfigError, StoreError
 from inferometer.report.gate import gate_junit, gate_markdown, gate_sentence, gate_table
-from inferometer.store import read_store, write_atomically
+from inferometer.store import write_atomically
 
 NAME = "gate"
 _STDOUT = Path("-")
@@ -46,10 +47,7 @@ def command(
     allowed = fraction_of(max_slowdown, "--max-slowdown")
     if allowed >= 1:
         raise ConfigError(f"--max-slowdown: {max_slowdown} would allow everything")
-    stores = [read_store(folder) for folder in (base, new)]
-    for folder, store in zip((base, new), stores, strict=True):
-        if store.fragments:
-            note(f"{folder}: {store.fragments} line(s) cannot be read and are left out")
+    stores = [read_and_tell(folder) for folder in (base, new)]
     found = gate(stores[0].records, stores[1].records, allowed)
     if as_json:
         print_json(asdict(found))
@@ -65,6 +63,7 @@ def command(
         print_line(gate_markdown(found))
     elif summary is not None:
         _append(summary, gate_markdown(found))
+        note(f"appended to {summary}")
     return _EXIT[found.verdict]
 
 
@@ -73,4 +72,4 @@ def _append(path: Path, text: str) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise ConfigError(f"--summary {path}: {(error.strerror or str(error)).lower()}") from error
+        raise StoreError(f"{path}: could not write: {error.strerror}") from error

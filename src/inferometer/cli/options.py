@@ -19,6 +19,7 @@ from inferometer.records import Precision, Record
 __all__ = [
     "FAILED_TRIALS",
     "LABELS_HELP",
+    "LARGEST",
     "PREPROCESS_HELP",
     "DecodeOption",
     "EngineOption",
@@ -35,11 +36,16 @@ __all__ = [
     "inputs_of",
     "options_of",
     "precisions_of",
+    "prices_of",
     "raise_failure",
     "refuse_overwriting",
+    "refuse_twins",
 ]
 
 FAILED_TRIALS = 9
+
+LARGEST = 1e12
+"""No price, rate or power is above: what is computed of it stays finite. Source: chosen."""
 
 LABELS_HELP = "A file of labels, where it is not found with the images."
 
@@ -177,6 +183,24 @@ def fraction_of(text: str, option: str) -> float:
     return float(match[1]) / 100
 
 
+def prices_of(texts: Iterable[str]) -> dict[str, float]:
+    """``p4=2000`` as prices by name, in any one currency.
+
+    Raises:
+        ConfigError: One is no such pair, is not above 0, or a name has two.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        price = float(number) if re.fullmatch(r"\d+(\.\d+)?", number) else 0.0
+        if not name or not 1 / LARGEST <= price <= LARGEST:
+            raise ConfigError(f"--price: {text!r} is no price: write for example {name or 'p4'}=2000")
+        if name in found:
+            raise ConfigError(f"--price: {name} has two prices")
+        found[name] = price
+    return found
+
+
 def bytes_of(text: str, option: str) -> int:
     """``256MB``, ``1.5GB`` or a plain number of bytes; KB, MB and GB are powers of 1024.
 
@@ -211,6 +235,18 @@ def refuse_overwriting(outputs: Mapping[str, Path | None], inputs: Iterable[Path
         twins = [other for other in wanted if other != option and _is_same(path, wanted[other])]
         if twins:
             raise ConfigError(f"{option} and {twins[0]} name the same file, {path}: name two")
+
+
+def refuse_twins(paths: Sequence[Path]) -> None:
+    """Refuse one place that is named twice, also through links.
+
+    Raises:
+        ConfigError: One is.
+    """
+    places = [path.resolve() for path in paths]
+    for path, place in zip(paths, places, strict=True):
+        if places.count(place) > 1:
+            raise ConfigError(f"{path} is named twice")
 
 
 def _is_inside(path: Path, folder: Path) -> bool:

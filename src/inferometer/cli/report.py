@@ -10,12 +10,12 @@ import typer
 
 from inferometer.cli.console import note, print_findings, print_json, print_tables
 from inferometer.cli.options import JsonOption, refuse_overwriting
-from inferometer.cli.outcome import summary_of
+from inferometer.cli.outcome import read_and_tell, summary_of
 from inferometer.report.html import write_html
 from inferometer.report.png import write_pngs
 from inferometer.report.power_trace import Traces, traces_of
 from inferometer.report.tables import csv_text, tables
-from inferometer.store import read_store, write_atomically
+from inferometer.store import write_atomically
 
 NAME = "report"
 
@@ -33,10 +33,8 @@ def command(
     """
     kept = [folder / name for name in ("records.jsonl", "study.json", "sidecars", "models")]
     refuse_overwriting({"--html": html, "--csv": csv}, kept)
-    contents = read_store(folder)
+    contents = read_and_tell(folder)
     summary = summary_of(folder, contents.records)
-    if contents.fragments:
-        note(f"{contents.fragments} torn line(s) skipped: a crash interrupted a write; nothing else is lost")
     written: list[Path] = []
     traces = traces_of(contents.records, folder) if html or png else Traces()
     if html:

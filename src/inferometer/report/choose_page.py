@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Any
 
 from inferometer.analysis.choose_rows import Choice
@@ -11,19 +10,7 @@ from inferometer.analysis.choose_words import advice, need_text, sentence
 from inferometer.analysis.wording import joined
 from inferometer.report.choose_charts import choice_caption, choice_chart
 from inferometer.report.choose_tables import choice_document, choice_table
-from inferometer.report.document import (
-    asset,
-    drawing_of,
-    figure,
-    footer,
-    heading,
-    json_block,
-    look,
-    prose,
-    sheet,
-    vega,
-    whole,
-)
+from inferometer.report.document import Top, drawing_of, figure, frame, heading, prose, sheet
 
 __all__ = ["choice_page"]
 
@@ -38,36 +25,24 @@ def choice_page(choice: Choice) -> str:
     links = [("answer", "What to take"), *([("more", "To know more")] if known else [])]
     links += [("pareto", "What is bought with what")] if drawn else []
     links += [("choice", "Setups")]
-    items = "".join(f"<li><a href='#{name}'>{title}</a></li>" for name, title in links)
     title = f"{choice.model_name}: which setup?"
-    scripts = [vega(), asset("page.js")]
-    body = "\n".join(
-        (
-            "<a class='skip' href='#main'>Skip to the results</a>",
-            "<header>",
-            look(),
-            "<p class='kind'>Choice of a setup</p>",
-            f"<h1>{escape(title)}</h1>",
-            f"<p class='machine'>{prose(need_text(choice.need))}</p>",
-            f"<p class='origin'>From {escape(joined([name for name, _ in choice.folders]))}</p>",
-            f"<nav aria-label='Sections'><ul>{items}</ul></nav>",
-            "</header>",
-            "<main id='main' tabindex='-1'>",
-            *_answer(choice),
-            *_more(known),
-            *(_figure(choice, drawn[0]) if drawn else ()),
-            "<section id='choice' aria-labelledby='choice-title' class='wide'>",
-            heading("choice", "Setups"),
-            sheet(choice_table(choice), titled=False),
-            "</section>",
-            "</main>",
-            footer(),
-            json_block("charts", drawn),
-            json_block("records", choice_document(choice)),
-            *(f"<script>{script}</script>" for script in scripts),
-        )
+    top = Top(
+        "Choice of a setup",
+        title,
+        links,
+        need_text(choice.need),
+        f"From {joined([name for name, _ in choice.folders])}",
     )
-    return whole(title, scripts, body)
+    sections = (
+        *_answer(choice),
+        *_more(known),
+        *(_figure(choice, drawn[0]) if drawn else ()),
+        "<section id='choice' aria-labelledby='choice-title' class='wide'>",
+        heading("choice", "Setups"),
+        sheet(choice_table(choice), titled=False),
+        "</section>",
+    )
+    return frame(title, top, sections, {"charts": drawn, "records": choice_document(choice)})
 
 
 def _answer(choice: Choice) -> Iterator[str]:

@@ -11,7 +11,8 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
@@ -26,27 +27,70 @@ from inferometer.report.keys import series_buttons, without_legends
 from inferometer.report.theme import css_variables, with_variables
 
 __all__ = [
-    "asset",
+    "Top",
     "drawing_of",
     "figure",
-    "footer",
+    "frame",
     "heading",
-    "json_block",
     "link",
-    "look",
     "prose",
     "sheet",
-    "vega",
-    "whole",
 ]
 
 # Longer texts may be broken into lines.
 _SHORT = 28
 
 
-def whole(title: str, scripts: Sequence[str], body: str) -> str:
-    """The whole page around ``body``, which holds the scripts."""
-    return f"<!doctype html>\n<html lang='en'>\n{_head(title, scripts)}\n<body>\n{body}\n</body>\n</html>\n"
+@dataclass(frozen=True)
+class Top:
+    """What stands above a page's sections.
+
+    Attributes:
+        kind: What sort of page it is.
+        title: Its heading.
+        links: To its sections: their names and titles.
+        machine: What it is about, in a line of its own.
+        origin: Where it comes from, likewise.
+    """
+
+    kind: str
+    title: str
+    links: Sequence[tuple[str, str]]
+    machine: str | None = None
+    origin: str | None = None
+
+
+def frame(window: str, top: Top, sections: Iterable[str], blocks: Mapping[str, Any]) -> str:
+    """The whole page.
+
+    Args:
+        window: The title of its window.
+        top: What stands above the sections.
+        sections: Their HTML, in parts.
+        blocks: Data of the page by name; ``charts`` are drawn.
+    """
+    scripts = [_vega(), _asset("page.js")]
+    items = "".join(f"<li><a href='#{escape(name)}'>{escape(title)}</a></li>" for name, title in top.links)
+    lines = (("machine", top.machine), ("origin", top.origin))
+    body = "\n".join(
+        (
+            "<a class='skip' href='#main'>Skip to the results</a>",
+            "<header>",
+            _look(),
+            f"<p class='kind'>{escape(top.kind)}</p>",
+            f"<h1>{escape(top.title)}</h1>",
+            *(f"<p class='{name}'>{prose(text)}</p>" for name, text in lines if text is not None),
+            f"<nav aria-label='Sections'><ul>{items}</ul></nav>",
+            "</header>",
+            "<main id='main' tabindex='-1'>",
+            *sections,
+            "</main>",
+            _footer(),
+            *(_json_block(name, content) for name, content in blocks.items()),
+            *(f"<script>{script}</script>" for script in scripts),
+        )
+    )
+    return f"<!doctype html>\n<html lang='en'>\n{_head(window, scripts)}\n<body>\n{body}\n</body>\n</html>\n"
 
 
 def _head(title: str, scripts: Sequence[str]) -> str:
@@ -57,7 +101,7 @@ def _head(title: str, scripts: Sequence[str]) -> str:
         f"@media screen {{ :root[data-look=dark] {{ {dark} }} }}\n"
         "@media screen and (prefers-color-scheme: dark)"
         f" {{ :root:not([data-look=light]):not([data-look=dark]) {{ {dark} }} }}\n"
-        f"{asset('page.css')}"
+        f"{_asset('page.css')}"
     )
     hashes = " ".join(map(_source, scripts))
     policy = (
@@ -94,14 +138,14 @@ def link(name: str, title: str, text: str = "#") -> str:
     return f"<a class='link' href='#{escape(name)}'>{text}{aloud}</a>"
 
 
-def look() -> str:
+def _look() -> str:
     """The choice between light and dark."""
     options = (("", "as the system"), ("light", "light"), ("dark", "dark"))
     items = "".join(f"<option value='{value}'>{text}</option>" for value, text in options)
     return f"<p class='look'><label>Colours <select id='look'>{items}</select></label></p>"
 
 
-def footer() -> str:
+def _footer() -> str:
     """What stands under every page."""
     return (
         f"<footer><p>Made by Inferometer {escape(__version__)}. This page stands alone:"
@@ -161,7 +205,7 @@ def sheet(table: Table, *, titled: bool, of: str = "") -> str:
     )
 
 
-def json_block(name: str, content: Any) -> str:
+def _json_block(name: str, content: Any) -> str:
     """A block of data that no parser takes for markup: ``<``, ``>`` and ``&`` are written as \\u00xx."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
@@ -170,7 +214,7 @@ def json_block(name: str, content: Any) -> str:
 
 
 @cache
-def vega() -> str:
+def _vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that sets ``vegaEmbed``."""
     bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     # Inside a script element only these end it or change how it is read.
@@ -197,7 +241,7 @@ def _cell(cell: Cell, column: Column) -> str:
 
 
 @cache
-def asset(name: str) -> str:
+def _asset(name: str) -> str:
     """The text of one of the package's own files."""
     return resources.files("inferometer.report").joinpath("assets", name).read_text(encoding="utf-8")
 

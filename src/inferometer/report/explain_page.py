@@ -19,19 +19,7 @@ from inferometer.analysis.explain_words import (
 )
 from inferometer.analysis.marks import MARK_NOTE
 from inferometer.analysis.wording import milliseconds
-from inferometer.report.document import (
-    asset,
-    drawing_of,
-    figure,
-    footer,
-    heading,
-    json_block,
-    look,
-    prose,
-    sheet,
-    vega,
-    whole,
-)
+from inferometer.report.document import Top, drawing_of, figure, frame, heading, prose, sheet
 from inferometer.report.explain import document, explanation_tables
 from inferometer.report.explain_charts import CAPTION, explanation_chart
 
@@ -51,35 +39,17 @@ def explanation_page(found: Sequence[Explanation], singles: Sequence[Single], ti
         drawing_of(str(number), chart) for number, chart in charts if chart is not None
     ]
     by_number = {one["id"]: one["specification"] for one in drawn}
-    scripts = [vega(), asset("page.js")]
-    items = "".join(
-        f"<li><a href='#explained-{number}'>{escape(_title(one))}</a></li>"
-        for number, one in enumerate(found, start=1)
+    links = [(f"explained-{number}", _title(one)) for number, one in enumerate(found, start=1)]
+    sections = (
+        *(
+            part
+            for number, one in enumerate(found, start=1)
+            for part in _section(one, number, by_number.get(str(number)))
+        ),
+        *_rest(singles, bool(found)),
     )
-    body = "\n".join(
-        (
-            "<a class='skip' href='#main'>Skip to the results</a>",
-            "<header>",
-            look(),
-            "<p class='kind'>Explanation of a study</p>",
-            f"<h1>{escape(title)}</h1>",
-            f"<nav aria-label='Sections'><ul>{items}</ul></nav>",
-            "</header>",
-            "<main id='main' tabindex='-1'>",
-            *(
-                part
-                for number, one in enumerate(found, start=1)
-                for part in _section(one, number, by_number.get(str(number)))
-            ),
-            *_rest(singles, bool(found)),
-            "</main>",
-            footer(),
-            json_block("charts", drawn),
-            json_block("records", document(found, singles)),
-            *(f"<script>{script}</script>" for script in scripts),
-        )
-    )
-    return whole(f"{title}: explanation", scripts, body)
+    blocks = {"charts": drawn, "records": document(found, singles)}
+    return frame(f"{title}: explanation", Top("Explanation of a study", title, links), sections, blocks)
 
 
 def _title(one: Explanation) -> str:

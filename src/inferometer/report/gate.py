@@ -121,7 +121,7 @@ def _cells(gate: Gate, one: GatePoint) -> tuple[Cell, ...]:
         return Cell(milliseconds(value) if one.metric == "latency_s" else rate(value), value)
 
     def points(value: float) -> str:
-        return f"{value * 100:.1f}".replace("-", "\N{MINUS SIGN}")
+        return f"{value * 100:z.1f}".replace("-", "\N{MINUS SIGN}")
 
     bounds = one.bounds
     return (

@@ -10,32 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-from inferometer.analysis.findings import headlines
-from inferometer.analysis.marks import MARK_NOTE
-from inferometer.analysis.rows import Finding, Summary
+from inferometer.analysis.rows import Summary
 from inferometer.analysis.wording import plural
 from inferometer.records import Record
 from inferometer.report.characters import page_bytes
 from inferometer.report.charts import DRAWN, Chart, charts
-from inferometer.report.document import (
-    asset,
-    drawing_of,
-    figure,
-    footer,
-    heading,
-    json_block,
-    link,
-    look,
-    prose,
-    sheet,
-    vega,
-    whole,
-)
+from inferometer.report.document import Top, drawing_of, figure, frame, heading, prose, sheet
 from inferometer.report.flat import csv_text
+from inferometer.report.page_findings import findings_section
 from inferometer.report.power_trace import CAPTION, Traces, trace_chart
 from inferometer.report.tables import Table, result_tables, tables
 from inferometer.store import write_atomically
@@ -69,25 +54,21 @@ def page(summary: Summary, records: Sequence[Record], traces: Traces | None = No
         drawing_of(f"power-trace-{number}", trace_chart(one)) for number, one in enumerate(traces.drawn, 1)
     ]
     sections = _sections(summary, drawn)
-    scripts = [vega(), asset("page.js")]
-    body = "\n".join(
-        (
-            *_head(summary, sections, traces),
-            "<main id='main' tabindex='-1'>",
-            *_findings(summary),
-            *(part for one in sections for part in _section(one, drawings)),
-            *_traces(traces, traced),
-            *_facts(summary, sections),
-            *_data_section(records),
-            "</main>",
-            footer(),
-            json_block("charts", [*drawings.values(), *traced]),
-            json_block("records", [json.loads(record.model_dump_json(by_alias=True)) for record in records]),
-            json_block("records-csv", csv_text(records)),
-            *(f"<script>{script}</script>" for script in scripts),
-        )
+    any_loadgen = any(row.runs for row in summary.loadgen)
+    nothing = "LoadGen alone gave numbers: see its tables." if any_loadgen else "No trial gave a number."
+    shown = (
+        *findings_section(summary.findings, nothing, units=_UNITS, cautions=summary.cautions),
+        *(part for one in sections for part in _section(one, drawings)),
+        *_traces(traces, traced),
+        *_facts(summary, sections),
+        *_data_section(records),
     )
-    return whole(f"{_title(summary)}: inference report", scripts, body)
+    blocks = {
+        "charts": [*drawings.values(), *traced],
+        "records": [json.loads(record.model_dump_json(by_alias=True)) for record in records],
+        "records-csv": csv_text(records),
+    }
+    return frame(f"{_title(summary)}: inference report", _top(summary, sections, traces), shown, blocks)
 
 
 def _sections(summary: Summary, drawn: Sequence[Chart]) -> tuple[Chart | Table, ...]:
@@ -101,58 +82,14 @@ def _table_in(section: Chart | Table) -> Table:
     return section.table if isinstance(section, Chart) else section
 
 
-def _head(summary: Summary, sections: Sequence[Chart | Table], traces: Traces) -> Iterator[str]:
+def _top(summary: Summary, sections: Sequence[Chart | Table], traces: Traces) -> Top:
     machine = " and ".join(one.title for one in summary.machines) or "a machine that is not known"
     when = " to ".join(dict.fromkeys(_moment(time) for time in (summary.started, summary.ended) if time))
     links = [("findings", "Findings"), *((table.id, table.title) for table in map(_table_in, sections))]
     links += [("power-traces", "Power traces")] if traces.drawn else []
     links += [("machine", "Machine and models"), ("data", "Data")]
-    items = "".join(f"<li><a href='#{escape(name)}'>{escape(title)}</a></li>" for name, title in links)
-    yield "<a class='skip' href='#main'>Skip to the results</a>"
-    yield "<header>"
-    yield look()
-    yield "<p class='kind'>Inference study</p>"
-    yield f"<h1>{escape(_title(summary))}</h1>"
-    yield f"<p class='machine'>{escape(machine)}</p>"
     origin = plural(summary.trials, "trial") + (f", {when}" if when else "")
-    yield f"<p class='origin'>{escape(origin)}</p>"
-    yield f"<nav aria-label='Sections'><ul>{items}</ul></nav>"
-    yield "</header>"
-
-
-def _findings(summary: Summary) -> Iterator[str]:
-    yield "<section id='findings' aria-labelledby='findings-title'>"
-    yield heading("findings", "What was found")
-    first, rest = headlines(summary.findings)
-    items = list(map(_finding, (*first, *rest), count(1)))
-    if first:
-        yield f"<ul class='findings'>{''.join(items[: len(first)])}</ul>"
-    elif any(row.runs for row in summary.loadgen):
-        yield "<p class='lead'>LoadGen alone gave numbers: see its tables.</p>"
-    else:
-        yield "<p class='lead'>No trial gave a number.</p>"
-    if rest:
-        yield f"<details><summary>{escape(plural(len(rest), 'more finding'))}</summary>"
-        yield f"<ul class='findings'>{''.join(items[len(first) :])}</ul></details>"
-    if any(one.marked for one in summary.findings):
-        yield f"<p class='note'>{prose(MARK_NOTE)}</p>"
-    if summary.cautions:
-        yield "<aside class='cautions' aria-labelledby='cautions-title'>"
-        yield "<h3 id='cautions-title'>Before you rely on these numbers</h3><ul>"
-        yield from (f"<li>{prose(sentence)}</li>" for sentence in summary.cautions)
-        yield "</ul></aside>"
-    yield "</section>"
-
-
-def _finding(one: Finding, number: int) -> str:
-    # The sentence holds the number too, so readers of the page aloud need it only once.
-    figure = escape(one.figure or "")
-    unit = _UNITS.get(one.about) if figure and figure[-1].isdigit() else None
-    small = f" <small>{unit}</small>" if unit else ""
-    tone = "" if one.settled else " muted"
-    shown = f"<span class='figure{tone}' aria-hidden='true'>{figure}{small}</span>"
-    name = f"finding-{number}"
-    return f"<li id='{name}'>{shown}<p>{prose(one.sentence)} {link(name, f'finding {number}')}</p></li>"
+    return Top("Inference study", _title(summary), links, machine, origin)
 
 
 def _section(section: Chart | Table, drawings: Mapping[str, dict[str, Any]]) -> Iterator[str]:

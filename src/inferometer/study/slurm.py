@@ -15,14 +15,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from inferometer.config import Count, Study
+from inferometer.config import Count, Study, matching
 from inferometer.errors import ConfigError
 from inferometer.records import Frozen
 
 __all__ = ["Allocation", "batch_script", "time_limit_s"]
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:@/+-]+$")]
-Gpus = Annotated[str, Field(pattern=r"^([A-Za-z][A-Za-z0-9_.-]*:)?[1-9][0-9]{0,3}$")]
+Name = Annotated[str, matching(r"[A-Za-z0-9_.,:@/+-]+", "wants letters, digits and . , : @ / + _ - alone")]
+Gpus = Annotated[
+    str, matching(r"([A-Za-z][A-Za-z0-9_.-]*:)?[1-9][0-9]{0,3}", "wants a number, such as 4, or a100:4")
+]
 
 # Slurm tells the script 60 s before the end, or up to 60 s earlier: by then what the budget allows is over
 # and the report is written.

@@ -28,7 +28,7 @@ from inferometer.measure import (
     measure_throughput,
     throughput_of,
 )
-from inferometer.records import Feeding, LoadWindow, Outcome, Sidecar
+from inferometer.records import Feeding, Latency, LoadWindow, Outcome, Sidecar, Throughput
 from inferometer.store import arrays, write_sidecar
 from inferometer.trials.feeding import FedSession, fed, feeding_of
 from inferometer.trials.session import open_session, what_it_tells
@@ -71,30 +71,12 @@ def run_speed(spec: TrialSpec, together: Together = ONE_RANK, rank: int | None =
             together.all(True)  # what follows is untimed, and the others still run
             if isinstance(driven, FedSession):
                 feeding = feeding_of(driven, measurement, together, on_cpu=spec.trial.device == "cpu")
-        sidecars = [_stamps(spec, measurement, rank)]
-        share = None
-        if rank:
-            missing["precision_mac_share"] = "read back by the first rank"
-        elif spec.detail != "none":
-            layers = session.executed()
-            share = mac_share(layers)
-            sidecars.append(_layers(spec, session, layers))
-            if share is None:
-                missing["precision_mac_share"] = "the engine does not tell what ran"
-        else:
-            where = "throughput trials" if spec.trial.kind == "latency" else "first repeat of this point"
-            missing["precision_mac_share"] = f"read back in the {where}"
+        stamps = _stamps(spec, measurement, rank)
+        share, layers, unread = _what_ran(spec, session, rank)
         told, untold = what_it_tells(session)  # reading back may have added to it
-    missing |= untold
     throughput = throughput_of(measurement) if spec.trial.kind == "throughput" else None
-    if throughput is not None and throughput.ci95 is None:
-        missing["throughput.ci95"] = f"{len(throughput.windows)} windows are too few for an interval"
     latency = latency_of(measurement) if spec.trial.kind == "latency" else None
-    for name in ("p50", "p90", "p95", "p99") if latency else ():
-        if getattr(latency, name) is None:
-            missing[f"latency_s.{name}"] = (
-                f"{latency.n if latency else 0} calls are too few for this percentile"
-            )
+    missing |= unread | untold | _too_few(throughput, latency)
     return Outcome(
         status="ok",
         throughput=throughput,
@@ -107,7 +89,7 @@ def run_speed(spec: TrialSpec, together: Together = ONE_RANK, rank: int | None =
         session=told.session,
         calibration=opened.calibration,
         precision_mac_share=share,
-        sidecars=tuple(sidecars),
+        sidecars=(stamps, *layers),
         missing=missing,
     )
 
@@ -120,6 +102,33 @@ def _idle(task: PowerTask | None) -> tuple[int, int] | None:
     begin_ns = time.monotonic_ns()
     time.sleep(task.idle_loaded_s)
     return begin_ns, time.monotonic_ns()
+
+
+def _what_ran(
+    spec: TrialSpec, session: Session, rank: int | None
+) -> tuple[dict[str, float] | None, tuple[Sidecar, ...], dict[str, str]]:
+    """The share of the multiply-accumulates by precision, the layers' sidecar, and why either lacks."""
+    if rank:
+        return None, (), {"precision_mac_share": "read back by the first rank"}
+    if spec.detail == "none":
+        where = "throughput trials" if spec.trial.kind == "latency" else "first repeat of this point"
+        return None, (), {"precision_mac_share": f"read back in the {where}"}
+    layers = session.executed()
+    share = mac_share(layers)
+    unknown = {"precision_mac_share": "the engine does not tell what ran"} if share is None else {}
+    return share, (_layers(spec, session, layers),), unknown
+
+
+def _too_few(throughput: Throughput | None, latency: Latency | None) -> dict[str, str]:
+    """What too few calls did not give."""
+    missing = {}
+    if throughput is not None and throughput.ci95 is None:
+        missing["throughput.ci95"] = f"{len(throughput.windows)} windows are too few for an interval"
+    if latency is not None:
+        for name in ("p50", "p90", "p95", "p99"):
+            if getattr(latency, name) is None:
+                missing[f"latency_s.{name}"] = f"{latency.n} calls are too few for this percentile"
+    return missing
 
 
 def mac_share(layers: Sequence[ExecutedLayer]) -> dict[str, float] | None:

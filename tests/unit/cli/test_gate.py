@@ -116,9 +116,15 @@ def test_a_folder_held_against_itself_is_refused(capsys, tmp_path):
     assert "is named twice" in ended.err
 
 
-def test_lines_that_cannot_be_read_are_told(capsys, tmp_path):
+def test_a_summary_that_cannot_be_written_is_one_line_and_exit_8(capsys, tmp_path):
     base, new = store(tmp_path / "base", STEADY), store(tmp_path / "new", STEADY)
-    with (tmp_path / "new" / "records.jsonl").open("a") as file:
-        file.write("garbage\n")
-    ended = inferometer(capsys, "gate", base, new)
-    assert "1 line(s) cannot be read and are left out" in ended.err
+    ended = inferometer(capsys, "gate", base, new, "--summary", tmp_path)
+    assert ended.code == 8
+    assert ended.err.splitlines() == [f"inferometer: {tmp_path}: could not write: Is a directory"]
+
+
+def test_a_slowdown_of_nothing_has_no_sign(capsys, tmp_path):
+    base, new = store(tmp_path / "base", STEADY), store(tmp_path / "new", [one * 1.00001 for one in STEADY])
+    out = inferometer(capsys, "gate", base, new).out
+    assert "\N{MINUS SIGN}0.0 " not in out
+    assert " 0.0 " in out

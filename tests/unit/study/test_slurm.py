@@ -179,18 +179,19 @@ def test_what_does_not_fit_is_refused(content: dict[str, Any], asked: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "said"),
     [
-        ("partition", "gpu\n#SBATCH --nodes=99"),
-        ("account", "a b"),
-        ("gpus_per_node", "0"),
-        ("gpus_per_node", "h200"),
-        ("nodes", 0),
-        ("time_s", 299.0),
+        ("partition", "gpu\n#SBATCH --nodes=99", "wants letters, digits and"),
+        ("partition", "gpu\n", "wants letters, digits and"),
+        ("account", "a b", "wants letters, digits and"),
+        ("gpus_per_node", "0", "wants a number, such as 4, or a100:4"),
+        ("gpus_per_node", "h200", "wants a number, such as 4, or a100:4"),
+        ("nodes", 0, "greater than or equal to 1"),
+        ("time_s", 299.0, "greater than or equal to 300"),
     ],
 )
-def test_options_are_of_their_form(key: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"test: {key}: "):
+def test_options_are_of_their_form(key: str, value: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"test: {key}: .*{said}"):
         parse(Allocation, {key: value}, "test")
 
 

@@ -27,7 +27,7 @@ def facts_of(point: Point, source: Source) -> Facts:
     """All facts that could move a point's value.
 
     Of a store they are read from the records behind the point: words that differ between repeats are listed
-    side by side, numbers are averaged. A study states few of them.
+    side by side, of numbers it is the median. A study states few of them.
     """
     found: dict[str, Fact] = {
         "machine": _machine(point),
@@ -75,7 +75,7 @@ def _merged(values: Iterable[Fact]) -> Fact:
     known = [value for value in values if value is not None]
     numbers = [value for value in known if isinstance(value, float)]
     if known and len(numbers) == len(known):
-        return statistics.fmean(numbers)
+        return statistics.median(numbers)
     return " / ".join(dict.fromkeys(str(value) for value in known)) or None
 
 
