@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Tests of one file stay in one process: many share what is dear to make.
+SPREAD := --numprocesses 2 --dist loadfile
+
 .PHONY: help demo test test-all check format clean
 
 help:
@@ -15,10 +18,10 @@ demo: $(VENV)/.core
 	$(BIN)/inferometer demo --out inferometer-demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow"
 
 test-all: $(VENV)/.all
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 25
+	$(BIN)/python -m pytest $(SPREAD) --durations 25
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

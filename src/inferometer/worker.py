@@ -9,6 +9,7 @@ library prints goes where it will.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -148,7 +149,8 @@ def run_trial(
     except InferometerError as error:
         outcome = _broken("failed", error)
     except Exception as error:  # noqa: BLE001 (a trial becomes a record, whatever broke it)
-        outcome = Outcome(status="failed", reason=_one_line(f"{type(error).__name__}: {error}"))
+        status: Status = "out_of_memory" if _lacked_memory(error, spec.limits.memory_bytes) else "failed"
+        outcome = Outcome(status=status, reason=_one_line(f"{type(error).__name__}: {error}"))
     if outcome.status != "ok" and outcome.error != RankLost.__name__:
         world.fail()
     state_after = state()
@@ -165,6 +167,17 @@ def run_trial(
         "environment": inventory().model_dump(mode="json"),
     }
     return outcome.model_copy(update=facts), after
+
+
+def _lacked_memory(error: BaseException | None, limit: int | None) -> bool:
+    """Whether what a bounded process met is its bound, which loaders of libraries tell in other words."""
+    if limit is None or error is None:
+        return False
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    refused = refused or any(
+        word in str(error) for word in ("annot allocate memory", "failed to map segment")
+    )
+    return refused or _lacked_memory(error.__cause__ or error.__context__, limit)
 
 
 def _broken(status: Status, error: InferometerError) -> Outcome:

@@ -79,3 +79,28 @@ def test_a_device_is_named_by_the_host_that_it_is_on(
     parents = spec.model_copy(update={"device_uuid": "GPU-parent", "trial": trial})
     assert _of_this_host(parents).device_uuid == "GPU-parent"  # without a template it is that host
     assert _of_this_host(parents.model_copy(update={"template": "srun"})).device_uuid == "GPU-here"
+
+
+@pytest.mark.parametrize(
+    ("limit", "error", "status"),
+    [
+        (2**30, ImportError("libblas.so: failed to map segment from shared object"), "out_of_memory"),
+        (2**30, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "out_of_memory"),
+        (2**30, ImportError("there is no such module"), "failed"),
+        (None, ImportError("libblas.so: failed to map segment from shared object"), "failed"),
+    ],
+)
+def test_a_library_that_does_not_load_within_the_bound_ran_out_of_memory(
+    spec: TrialSpec, monkeypatch: pytest.MonkeyPatch, limit: int | None, error: Exception, status: str
+) -> None:
+    def run(*_: object) -> None:
+        try:
+            raise error
+        except Exception as first:
+            raise ImportError("the engine could not be loaded") from first
+
+    monkeypatch.setattr("inferometer.worker.run_speed", run)
+    bounded = spec.model_copy(update={"limits": spec.limits.model_copy(update={"memory_bytes": limit})})
+    outcome, _ = run_trial(bounded, lambda done, of: None, machine_probe())
+    assert outcome.status == status
+    assert outcome.reason == "ImportError: the engine could not be loaded"

@@ -47,4 +47,6 @@ def test_a_store_of_which_nothing_reads_is_refused(capsys, tmp_path, verb):
     (torn / "records.jsonl").write_text("garbage\n")
     ended = inferometer(capsys, *words(verb, whole, torn))
     assert (ended.code, ended.out) == (8, "")
-    assert ended.err.splitlines() == [f"inferometer: {torn}: none of its lines can be read: it holds no records"]
+    assert ended.err.splitlines() == [
+        f"inferometer: {torn}: none of its lines can be read: it holds no records"
+    ]
