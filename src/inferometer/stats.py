@@ -18,6 +18,7 @@ __all__ = [
     "Difference",
     "Interval",
     "Ratio",
+    "covariance_difference",
     "holm",
     "mean_interval",
     "median_interval",
@@ -203,6 +204,36 @@ def trimmed_difference(a: Sequence[float], b: Sequence[float], trim: float = 0.2
         return Difference(mean_b - mean_a, 0.0, math.inf)
     df = (square_a + square_b) ** 2 / (square_a**2 / (left_a - 1) + square_b**2 / (left_b - 1))
     return Difference(mean_b - mean_a, error, max(df, 1.0))
+
+
+def covariance_difference(
+    a: Sequence[tuple[float, float]], b: Sequence[tuple[float, float]]
+) -> Difference | None:
+    """The mean of ``b`` less that of ``a`` where a covariate is equal: pairs of a value and its covariate.
+
+    One slope is taken for both sides, from within each. None where the covariate does not vary within
+    them, or there are fewer than four pairs in all.
+
+    Source: W. G. Cochran, "Analysis of covariance: its nature and uses", Biometrics 13 (1957).
+    """
+    n = len(a) + len(b)
+    if min(len(a), len(b)) < 1 or n < 4:
+        return None
+    (value_a, at_a), (value_b, at_b) = (
+        (statistics.fmean(value for value, _ in side), statistics.fmean(at for _, at in side))
+        for side in (a, b)
+    )
+    within = [(value - value_a, at - at_a) for value, at in a] + [
+        (value - value_b, at - at_b) for value, at in b
+    ]
+    squares = sum(at * at for _, at in within)
+    if squares < 1e-15:
+        return None
+    slope = sum(value * at for value, at in within) / squares
+    left = sum((value - slope * at) ** 2 for value, at in within)
+    df, apart = n - 3, at_b - at_a
+    error = math.sqrt(left / df * (1 / len(a) + 1 / len(b) + apart**2 / squares))
+    return Difference(value_b - value_a - slope * apart, error, float(df))
 
 
 def _trimmed(values: Sequence[float], trim: float) -> tuple[float, float, int]:

@@ -72,6 +72,12 @@ def _machine(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
         yield f"The machine changed while it was measured: {_probe(change)}.{advice}"
     judged = [one.verdict for one in summary.speed_ups if one.p is not None]
     lost = judged.count("inconclusive: machine changed")
+    stand = sum(one.held and one.verdict in ("faster", "slower") for one in summary.speed_ups)
+    if stand:
+        yield (
+            f"The machine's own probe differed between the two sides of {plural(stand, 'ratio')}, which"
+            f" {'is' if stand == 1 else 'are'} told from 1 with it held at one speed as well."
+        )
     if lost:
         yield (
             f"{count(lost)} of {plural(len(judged), 'ratio')} {'is' if lost == 1 else 'are'} inconclusive:"

@@ -16,14 +16,22 @@ from inferometer.analysis.rows import MachineChange
 from inferometer.analysis.wording import joined, percent
 from inferometer.records import Record
 
-__all__ = ["PROBE_LIMITS", "change_between", "change_over_rounds", "limits_text"]
+__all__ = [
+    "PROBE_LIMITS",
+    "change_between",
+    "change_over_rounds",
+    "limits_text",
+    "moved_between",
+    "probe_of",
+]
 
 PROBE_LIMITS: Mapping[str, float] = {"compute": 0.10, "memory copying": 0.40}
 """Highest over lowest median, less one, above which a machine counts as changed (fractions).
 
 Source: measured, 40 probes on an idle virtual machine with 2 cores. Computing: readings with a standard
 deviation of 0.9 %, one of 40 as much as 40 % low; medians of 6 readings within 1.2 %. Copying: standard
-deviation 12.6 %, medians of 6 readings within 29 %, since it depends on which pages the arrays get.
+deviation 12.6 %, medians of 6 readings within 29 %. On another such machine, with nothing else running in it,
+copying went to and fro between 21 and 42 GB/s for minutes at a time, and rates did not follow: see ``held``.
 """
 
 _FIELDS = {"compute_bytes_per_s": "compute", "copy_bytes_per_s": "memory copying"}
@@ -63,6 +71,19 @@ def change_over_rounds(records: Iterable[Record]) -> MachineChange | None:
         if record.trial.kind in _TIMED:
             rounds[record.trial.repeat].append(record)
     return _compare([_readings(members) for members in rounds.values()])
+
+
+def moved_between(a: Iterable[Record], b: Iterable[Record]) -> tuple[str, ...]:
+    """The probes whose medians on the two sides are further apart than their limits."""
+    a, b = list(a), list(b)
+    changes = [(name, change_between(a, b, (name,))) for name in PROBE_LIMITS]
+    return tuple(name for name, change in changes if change is not None and change.changed)
+
+
+def probe_of(record: Record, probe: str) -> float | None:
+    """The probe around one trial, bytes/s: the geometric mean of before and after; None without readings."""
+    rates = [one.rates[probe] for one in _readings([record]) if probe in one.rates]
+    return statistics.geometric_mean(rates) if rates else None
 
 
 def limits_text() -> str:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from inferometer.analysis.grouping import comparable
+from inferometer.analysis.held import held, widened
 from inferometer.analysis.probe import change_between
-from inferometer.analysis.rows import MachineChange, SpeedUp, SpeedVerdict, ThroughputRow
+from inferometer.analysis.rows import SpeedUp, SpeedVerdict, ThroughputRow
 from inferometer.records import Precision, Record
 from inferometer.stats import holm, ratio_interval
 
@@ -47,17 +48,22 @@ def _speed_up(row: ThroughputRow, base: ThroughputRow, records: Mapping[str, Rec
     def ran(ids: Sequence[str]) -> list[Record]:
         return [records[name] for name in ids if records[name].status == "ok"]
 
+    sides = ran(base.record_ids), ran(row.record_ids)
+    change = change_between(*sides)
     ratio = ratio_interval(base.repeats, row.repeats)
+    at_one_state = held(*sides, _rate, change) if ratio else ()
+    interval, p = widened((ratio.lo, ratio.hi), ratio.p, at_one_state) if ratio else (None, None)
     plain = statistics.geometric_mean(row.repeats) / statistics.geometric_mean(base.repeats)
     return SpeedUp(
         setup=row.setup,
         baseline=base.setup.precision,
         ratio=plain,
-        interval=(ratio.lo, ratio.hi) if ratio else None,
-        p=ratio.p if ratio else None,
+        interval=interval,
+        p=p,
         repeats=(len(base.repeats), len(row.repeats)),
         verdict="one repeat: no verdict",
-        machine_change=change_between(ran(base.record_ids), ran(row.record_ids)),
+        machine_change=change,
+        held=bool(at_one_state),
         mac_share=row.mac_share,
         baseline_mac_share=base.mac_share,
         baseline_ids=base.record_ids,
@@ -66,14 +72,19 @@ def _speed_up(row: ThroughputRow, base: ThroughputRow, records: Mapping[str, Rec
 
 
 def _judged(one: SpeedUp) -> SpeedUp:
-    return replace(one, verdict=_verdict(one.ratio, one.p, one.machine_change))
+    return replace(one, verdict=_verdict(one))
 
 
-def _verdict(ratio: float, p: float | None, change: MachineChange | None) -> SpeedVerdict:
-    if p is None:
+def _verdict(one: SpeedUp) -> SpeedVerdict:
+    if one.p is None:
         return "one repeat: no verdict"
-    if change is not None and change.changed:
+    told = one.p < SIGNIFICANT
+    if one.machine_change is not None and one.machine_change.changed and not (one.held and told):
         return "inconclusive: machine changed"
-    if p >= SIGNIFICANT:
+    if not told:
         return "no difference seen"
-    return "faster" if ratio > 1 else "slower"
+    return "faster" if one.ratio > 1 else "slower"
+
+
+def _rate(record: Record) -> float | None:
+    return record.throughput.images_per_s if record.throughput else None

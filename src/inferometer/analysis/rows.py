@@ -140,6 +140,7 @@ class SpeedUp:
         repeats: How many the baseline has, and how many this one.
         verdict: What may be said of it.
         machine_change: How far the machine's probe differed between the two; None without a probe.
+        held: The machine changed, and interval and p are also those of the ratio with it held at one state.
         mac_share: Share of the MACs that ran at this precision.
         baseline_mac_share: Share of the baseline's MACs that ran at the baseline's precision.
         baseline_ids: The trials behind the baseline.
@@ -154,6 +155,7 @@ class SpeedUp:
     repeats: tuple[int, int]
     verdict: SpeedVerdict
     machine_change: MachineChange | None
+    held: bool
     mac_share: float | None
     baseline_mac_share: float | None
     baseline_ids: tuple[str, ...]

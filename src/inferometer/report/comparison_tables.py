@@ -14,7 +14,7 @@ from inferometer.analysis.comparison.growth import Growth, Sweep
 from inferometer.analysis.comparison.points import Metric, Point
 from inferometer.analysis.comparison.ratios import RatioRow
 from inferometer.analysis.grouping import PRECISION_ORDER
-from inferometer.analysis.probe import limits_text
+from inferometer.analysis.held import MACHINE_NOTE
 from inferometer.analysis.wording import (
     count,
     joined,
@@ -68,9 +68,9 @@ _METRICS: Mapping[Metric, str] = {
 _PER = {"like count": "as many devices", "server": "all devices of each", "price": "price"}
 _RATIO_NOTE = (
     "Of geometric means of the repeats; Welch's interval on logarithms; p is corrected for the number of"
-    " ratios (Holm), so an interval may leave 1 out and the verdict still see no difference. There is none"
-    f" when one and the same machine changed: when its fixed probe's medians are over {limits_text()} apart."
-    " A published figure has no repeats and hence no interval."
+    " ratios (Holm), so an interval may leave 1 out and the verdict still see no difference. "
+    + MACHINE_NOTE
+    + " A published figure has no repeats and hence no interval."
 )
 _UNKNOWN_SHOWN = 6
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from inferometer.analysis.findings import pair_text
+from inferometer.analysis.held import MACHINE_NOTE
 from inferometer.analysis.marks import is_marked, ran_text, share_text, with_mark
-from inferometer.analysis.probe import limits_text
 from inferometer.analysis.rows import (
     AccuracyRow,
     DifferenceRow,
@@ -67,8 +67,7 @@ _ONE_REPEAT_NOTE = " * one repeat: that run's own interval, which supports no ve
 _SPEED_UP_NOTE = (
     "Of geometric means of the repeats, as are the rates in the findings; Welch's interval on logarithms; p"
     " is corrected for the number of ratios (Holm), so an interval may leave 1 out and the verdict still see"
-    " no difference. There is none when the"
-    f" machine changed: when its fixed probe's medians on the two sides are over {limits_text()} apart."
+    " no difference. " + MACHINE_NOTE
 )
 _BASE_NOTE = " Behind a ratio it is FP32, the other side of it, that did not run as asked."
 _LATENCY_NOTE = (

@@ -309,7 +309,8 @@ def _disturbed(source: Source) -> Iterator[Finding]:
 def _ratio(row: RatioRow) -> str:
     value = row.ratio or 0.0
     text = f"{value:.2f}" if value < 100 else count(round(value))
-    return f"{text} (95 % interval {ratio_range(*row.interval)})" if row.interval else text
+    held = ", at one state of the machine too" if row.held else ""
+    return f"{text} (95 % interval {ratio_range(*row.interval)}{held})" if row.interval else text
 
 
 def _verdict_words(row: RatioRow) -> str:

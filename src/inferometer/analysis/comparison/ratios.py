@@ -13,12 +13,14 @@ from inferometer.analysis.comparison.differences import Comparability, Side, lik
 from inferometer.analysis.comparison.facts import is_cpu
 from inferometer.analysis.comparison.matters import Axis
 from inferometer.analysis.comparison.points import LOWER_IS_BETTER, Metric, Point, Source
+from inferometer.analysis.held import held, widened
 from inferometer.analysis.power import Span
 from inferometer.analysis.power_gains import ratio_interval_of
 from inferometer.analysis.probe import change_between
 from inferometer.analysis.ratios import SIGNIFICANT
 from inferometer.analysis.rows import MachineChange
-from inferometer.stats import holm, ratio_interval, t_cdf, t_quantile
+from inferometer.records import Record
+from inferometer.stats import Difference, holm, ratio_interval, t_cdf, t_quantile
 
 __all__ = ["Per", "RatioRow", "RatioVerdict", "network", "ratio_rows"]
 
@@ -70,6 +72,8 @@ class RatioRow:
         machine_change: How far the probe of one and the same machine moved between the two, or within one.
         comparability: Whether the two are like for like, and why not.
         prices: Of own and base, where it is a ratio for the price.
+        held: The machine changed, and interval and p are also those of the ratio with it held at one state,
+            which is this (see ``analysis.held``); empty where that is not so.
     """
 
     per: Per
@@ -84,6 +88,7 @@ class RatioRow:
     machine_change: MachineChange | None
     comparability: Comparability
     prices: tuple[float, float] | None = None
+    held: tuple[Difference, ...] = ()
 
 
 def ratio_rows(
@@ -233,7 +238,27 @@ def _row(per: Per, name: Callable[[Point], str], own: Side, base: Side, alike: C
     )
     if alike.refusing:
         return row
-    return _compared(replace(row, machine_change=_change(own, base)), own.point, base.point)
+    change = _change(own, base)
+    row = replace(row, machine_change=change, held=_held(own, base, change))
+    return _compared(row, own.point, base.point)
+
+
+_FIGURES: Mapping[Metric, Callable[[Record], float | None]] = {
+    "images_per_s": lambda record: record.throughput.images_per_s if record.throughput else None,
+    "latency_p50_s": lambda record: record.latency_s.p50 if record.latency_s else None,
+    "latency_p99_s": lambda record: record.latency_s.p99 if record.latency_s else None,
+}
+
+
+def _held(own: Side, base: Side, change: MachineChange | None) -> tuple[Difference, ...]:
+    """None where the points' repeats are not figures of a record each."""
+    figure = _FIGURES.get(own.point.metric)
+    sides = [[one for one in side.source.of(side.point) if one.status == "ok"] for side in (base, own)]
+    if figure is None or any(
+        len(records) != len(side.point.repeats) for records, side in zip(sides, (base, own), strict=True)
+    ):
+        return ()
+    return held(sides[0], sides[1], figure, change)
 
 
 def _compared(row: RatioRow, own: Point, base: Point) -> RatioRow:
@@ -246,7 +271,11 @@ def _compared(row: RatioRow, own: Point, base: Point) -> RatioRow:
         return row
     if own.repeats and base.repeats:
         found = ratio_interval(base.repeats, own.repeats)
-        return replace(row, interval=(found.lo, found.hi), p=found.p) if found else row
+        if found is None:
+            return row
+        factor = plain / (_centre(row.own) / _centre(row.base))  # of prices
+        wide, p = widened((found.lo, found.hi), found.p, row.held, factor)
+        return replace(row, interval=wide, p=p)
     interval = ratio_interval_of(_centre(own), own.interval, _centre(base), base.interval)
     if interval is None:
         return row
@@ -304,9 +333,10 @@ def _judged(row: RatioRow) -> RatioRow:
 
 
 def _verdict(row: RatioRow) -> RatioVerdict:
-    if row.machine_change is not None and row.machine_change.changed:
+    told = row.p is not None and row.p < SIGNIFICANT
+    if row.machine_change is not None and row.machine_change.changed and not (row.held and told):
         return "inconclusive: machine changed"
-    if row.p is None or row.ratio is None or row.p >= SIGNIFICANT:
+    if row.ratio is None or not told:
         return "no difference seen"
     more = row.ratio > 1
     if row.per == "price":
