@@ -15,12 +15,14 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from inferometer.analysis.gate_rows import Gate, GateMetric, GatePoint, GateVerdict
 from inferometer.analysis.grouping import in_order, setups
+from inferometer.analysis.held import held
 from inferometer.analysis.machines import machines_of
 from inferometer.analysis.probe import change_between
-from inferometer.analysis.rows import Machine
+from inferometer.analysis.rows import Machine, MachineChange
 from inferometer.analysis.setup import Setup
 from inferometer.analysis.wording import joined, model_names, plural
 from inferometer.errors import ConfigError
@@ -193,13 +195,14 @@ def _point(key: _Key, base: _Side, new: _Side, limit: float) -> GatePoint:
         least = min(len(base.values), len(new.values))
         return replace(point, slowdown=1 - ratio, reason="one repeat on a side supports no verdict",
                        more_repeats=LEAST_REPEATS - least)  # fmt: skip
-    half = t_quantile(1 - _SIGNIFICANT, found.df) * found.error if found.error else 0.0
+    at_one_state = _held(key, base, new, change)
+    every = (found, *at_one_state)
     point = replace(
         point,
         slowdown=-math.expm1(found.value),
-        bounds=(-math.expm1(found.value + half), -math.expm1(found.value - half)),
-        p_slower=_p(limit - found.value, found),
-        p_within=_p(found.value - limit, found),
+        bounds=_bounds(every),
+        p_slower=max(_p(limit - one.value, one) for one in every),
+        p_within=max(_p(one.value - limit, one) for one in every),
     )
     lost = [one for one in new.records if one.status != "ok"]
     if lost and len(lost) > sum(one.status != "ok" for one in base.records):
@@ -214,12 +217,26 @@ def _point(key: _Key, base: _Side, new: _Side, limit: float) -> GatePoint:
     unlike = _unlike(_made_of(base.records), _made_of(new.records))
     if unlike:
         return replace(point, p_slower=None, reason=f"another trial in NEW: {joined(unlike)}")
-    if change is not None and change.changed:
+    if change is not None and change.changed and not at_one_state:
         return replace(point, p_slower=None, reason="the machine changed between the two")
     repeats = min(len(base.values), len(new.values))
     wanted = repeats_wanted(found, limit, repeats)
     # One that has its repeats and yet was not told was unlucky: some more, rather than none.
     return replace(point, more_repeats=None if wanted is None else max(wanted - repeats, LEAST_REPEATS))
+
+
+def _held(key: _Key, base: _Side, new: _Side, change: MachineChange | None) -> tuple[Difference, ...]:
+    """As the trimmed difference, more is faster."""
+    found = held(_ok(base), _ok(new), partial(_value, metric=_METRICS[key[0]]), change)
+    return tuple(replace(one, value=-one.value) for one in found) if key[0] == "latency" else found
+
+
+def _bounds(every: Sequence[Difference]) -> tuple[float, float]:
+    """Of the slowdown, one-sided 95 % each: the widest."""
+    halves = [t_quantile(1 - _SIGNIFICANT, one.df) * one.error if one.error else 0.0 for one in every]
+    pairs = list(zip(every, halves, strict=True))
+    high, low = max(one.value + half for one, half in pairs), min(one.value - half for one, half in pairs)
+    return -math.expm1(high), -math.expm1(low)
 
 
 def _without_values(point: GatePoint, new: _Side) -> GatePoint:
@@ -249,7 +266,9 @@ def _judged(point: GatePoint) -> GatePoint:
         return replace(point, verdict="fail", more_repeats=None)
     if point.p_within is not None and point.p_within < _SIGNIFICANT:
         return replace(point, verdict="pass", more_repeats=None)
-    why = "the repeats scatter too much to tell"
+    moved = point.machine_change is not None and point.machine_change.changed
+    why = "the machine changed between the two, and " if moved else ""
+    why += "the repeats scatter too much to tell"
     if point.more_repeats is None:
         why += f"; more than {_MOST_REPEATS} would be wanted"
     return replace(point, reason=why)

@@ -135,6 +135,35 @@ def test_a_machine_that_changed_supports_no_verdict() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "pass"), (0.8, "fail"), (0.972, "inconclusive")], ids=str
+)
+@pytest.mark.parametrize("kind", ["throughput", "latency"])
+def test_a_probe_that_moved_is_allowed_for_where_both_sides_met_both_states(
+    kind: str, factor: float, verdict: str
+) -> None:
+    """Memory copying went to and fro, and no figure followed it."""
+
+    def made(values: Sequence[float], speeds: Sequence[float]) -> list[Record]:
+        records = rates(values) if kind == "throughput" else latencies([1 / one for one in values])
+        return [
+            one.model_copy(update={"probe": probe(copy=speed)})
+            for one, speed in zip(records, speeds, strict=True)
+        ]
+
+    slow, fast = [20e9, 20.1e9, 20.3e9, 41e9, 20.2e9], [40e9, 41e9, 20.4e9, 40.5e9, 39e9]
+    found = gate(made(STEADY, slow), made(times(STEADY, factor), fast), 0.03)
+    (point,) = found.points
+    assert point.machine_change is not None
+    assert point.machine_change.changed
+    assert point.verdict == verdict
+    plain = gate(made(STEADY, slow), made(times(STEADY, factor), slow), 0.03).points[0]
+    assert point.bounds is not None
+    assert plain.bounds is not None
+    assert point.bounds[0] <= plain.bounds[0]
+    assert point.bounds[1] >= plain.bounds[1]
+
+
 def test_another_machine_is_refused() -> None:
     other = {**ENVIRONMENT, "machine_key": "another"}
     with pytest.raises(ConfigError, match=r"two machines like .*: a gate wants one and the same machine"):
