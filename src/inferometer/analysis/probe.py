@@ -31,7 +31,7 @@ PROBE_LIMITS: Mapping[str, float] = {"compute": 0.10, "memory copying": 0.40}
 Source: measured, 40 probes on an idle virtual machine with 2 cores. Computing: readings with a standard
 deviation of 0.9 %, one of 40 as much as 40 % low; medians of 6 readings within 1.2 %. Copying: standard
 deviation 12.6 %, medians of 6 readings within 29 %. On another such machine, with nothing else running in it,
-copying went to and fro between 21 and 42 GB/s for minutes at a time, and rates did not follow: see ``held``.
+copying went to and fro between 21 and 42 GB/s for minutes at a time, and ratios stood: see ``held``.
 """
 
 _FIELDS = {"compute_bytes_per_s": "compute", "copy_bytes_per_s": "memory copying"}

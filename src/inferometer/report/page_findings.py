@@ -66,4 +66,4 @@ def _finding(units: Mapping[str, str], one: Finding, number: int) -> str:
     tone = ("" if one.settled else " muted") + (" long" if len(one.figure or "") > _LONG else "")
     shown = f"<span class='figure{tone}' aria-hidden='true'>{figure}{small}</span>"
     name = f"finding-{number}"
-    return f"<li id='{name}'>{shown}<p>{prose(one.sentence)} {link(name, f'finding {number}')}</p></li>"
+    return f"<li id='{name}'>{shown}<p>{prose(one.sentence)}&nbsp;{link(name, f'finding {number}')}</p></li>"
