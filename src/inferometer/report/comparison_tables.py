@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
 from inferometer.analysis.comparison.accuracy import AccuracyGap
 from inferometer.analysis.comparison.compare import Comparison, Verdict
-from inferometer.analysis.comparison.differences import Difference
+from inferometer.analysis.comparison.differences import Comparability, Difference, told
 from inferometer.analysis.comparison.growth import Growth, Sweep
 from inferometer.analysis.comparison.points import Metric, Point
 from inferometer.analysis.comparison.ratios import RatioRow
@@ -73,6 +73,7 @@ _RATIO_NOTE = (
     + " A published figure has no repeats and hence no interval."
 )
 _UNKNOWN_SHOWN = 6
+_ASKED_FOR = ("device", "engine", "precision")
 
 
 def comparison_tables(found: Comparison) -> tuple[Table, ...]:
@@ -114,7 +115,7 @@ def _verdict(found: Comparison, one: Verdict) -> str:
     pair = one.comparability
     text = f"{_name(one.subject)} against {_name(one.baseline)}: {pair.text}"
     if 0 < pair.refused < pair.pairs:
-        reasons = joined([other.text for other in pair.refusing])
+        reasons = joined(told(pair.refusing))
         text = (
             f"{_name(one.subject)} against {_name(one.baseline)}: {count(pair.refused)} of"
             f" {plural(pair.pairs, 'pair')} not comparable: {reasons}"
@@ -127,17 +128,19 @@ def _verdict(found: Comparison, one: Verdict) -> str:
         more = len(pair.unknown) - len(shown)
         text += f". Not known, and so not taken to be equal: {', '.join(shown)}"
         text += f" and {more} more" if more else ""
-    elsewhere = _other_axis(found, pair.refusing) if pair.refused == pair.pairs else None
-    return f"{text}.{f' Ask for --by {elsewhere}.' if elsewhere else ''}"
+    return f"{text}.{_way_out(found, pair) if pair.refused == pair.pairs else ''}"
 
 
-def _other_axis(found: Comparison, refusing: Sequence[Difference]) -> str | None:
+def _way_out(found: Comparison, pair: Comparability) -> str:
     """The axis along which they would compare, where one thing alone keeps them apart."""
-    names = {one.name for one in refusing}
-    for axis in ("device", "engine", "precision"):
-        if axis != found.axis and names == {axis}:
-            return axis
-    return None
+    names = {one.name for one in pair.refusing}
+    other = next((axis for axis in _ASKED_FOR if axis != found.axis and names == {axis}), None)
+    if other is None:
+        return ""
+    # What belongs to this axis would refuse them along the other.
+    if any(one.along_axis and math.isinf(one.bound) for one in pair.differences):
+        return f" They differ by {found.axis} and {other} at once: inferometer choose weighs whole setups."
+    return f" Ask for --by {other}."
 
 
 def _differences(found: Comparison) -> Table:

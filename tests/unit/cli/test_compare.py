@@ -138,3 +138,43 @@ def test_a_broken_store_exits_8_and_is_not_written_over(capsys, tmp_path):
     a = store(tmp_path / "a", trials(STEADY))
     ended = inferometer(capsys, "compare", a, "dell-2017-07", "--csv", f"{a}/records.jsonl")
     assert (ended.code, "would overwrite what is read" in ended.err) == (2, True)
+
+
+def test_machines_of_one_kind_are_told_by_what_tells_them_apart(capsys, tmp_path):
+    def one(key, rates, precision):
+        return trials(rates, precision=precision, environment=elsewhere() | {"machine_key": key * 8})
+
+    groups = [one("aa", STEADY, "fp32"), one("bb", (150.0, 151.0, 149.0), "fp16")]
+    several = store(tmp_path / "several", *groups, one("cc", STEADY, "fp32"), one("dd", STEADY, "fp16"))
+    text = " ".join(inferometer(capsys, "compare", several, "--by", "precision").out.split())
+    assert "machine: bbbbbb against aaaaaa" in text or "machine: dddddd against cccccc" in text
+    first = text.partition("What was found")[0]
+    assert first.count("machine: ") == 1
+    lone = store(tmp_path / "lone", trials(STEADY, precision="fp32"))
+    subjects = inferometer(capsys, "compare", lone, several, "--json").document["subjects"]
+    assert subjects == [
+        "lone",
+        "several [aaaaaa]",
+        "several [bbbbbb]",
+        "several [cccccc]",
+        "several [dddddd]",
+    ]
+
+
+def test_where_no_one_axis_makes_two_alike_the_way_out_is_named(capsys, tmp_path):
+    def of(name, device, engine, **more):
+        records = [
+            one.model_copy(
+                update={"trial": one.trial.model_copy(update={"device": device, "engine": engine})}
+            )
+            for one in trials(STEADY, **more)
+        ]
+        return store(tmp_path / name, records)
+
+    here, other = of("here", "cpu", "onnxruntime"), of("other", "cpu", "openvino")
+    text = " ".join(inferometer(capsys, "compare", here, other).out.split())
+    assert "Ask for --by engine." in text
+    there = of("there", "cpu", "openvino", environment=elsewhere())
+    text = " ".join(inferometer(capsys, "compare", here, there).out.split())
+    assert "They differ by machine and engine at once: inferometer choose weighs whole setups." in text
+    assert "Ask for" not in text

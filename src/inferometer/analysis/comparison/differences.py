@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from inferometer.analysis.comparison.matters import Axis, Context, matter_of
 from inferometer.analysis.comparison.points import Point, Source
 from inferometer.analysis.wording import joined, percent, significant
 
-__all__ = ["Comparability", "Difference", "Likeness", "Side", "likeness", "most_of"]
+__all__ = ["Comparability", "Difference", "Likeness", "Side", "likeness", "most_of", "told"]
 
 Likeness = Literal["like for like", "comparable along the axis", "comparable, but marked", "not comparable"]
 
@@ -98,10 +99,22 @@ class Comparability:
     def text(self) -> str:
         """The verdict with its reason."""
         if self.refusing:
-            return f"not comparable: {joined([one.text for one in self.refusing])}"
+            return f"not comparable: {joined(told(self.refusing))}"
         if self.marking:
-            return f"comparable, but marked: {joined([one.text for one in self.marking])}"
+            return f"comparable, but marked: {joined(told(self.marking))}"
         return self.likeness
+
+
+def told(differences: Sequence[Difference]) -> list[str]:
+    """Each thing once, by the difference that could move a figure most, and how many others there are."""
+    groups: dict[str, list[Difference]] = defaultdict(list)
+    for one in differences:
+        groups[one.name].append(one)
+    texts = []
+    for members in groups.values():
+        most = max(members, key=lambda one: one.bound)
+        texts.append(most.text + (f" and {len(members) - 1} more" if len(members) > 1 else ""))
+    return texts
 
 
 def likeness(own: Side, base: Side, axis: Axis, *, as_populated: bool = False) -> Comparability:
@@ -192,10 +205,11 @@ def _differences(own: Facts, base: Facts, context: Context, axis: Axis) -> Itera
         refuses = (matter.refuses or math.isinf(bound)) and not along
         # A setting that hardly bears on these figures is no reason to refuse them.
         refuses = refuses and bound > _SMALL
+        own_words, base_words = _pair_of_words(name, ours, theirs)
         yield Difference(
             name=_title(name),
-            own=_words(name, ours),
-            base=_words(name, theirs),
+            own=own_words,
+            base=base_words,
             bound=bound,
             along_axis=along,
             refuses=refuses,
@@ -244,6 +258,16 @@ def _title(name: str) -> str:
     if prefix in ("options", "preprocess", "measure", "settings") and key:
         return {"options": f"option {key}", "preprocess": f"preprocessing, {key}"}.get(prefix, f"{key}")
     return name.partition(",")[0].replace("_", " ")
+
+
+def _pair_of_words(name: str, ours: Fact, theirs: Fact) -> tuple[str, str]:
+    """Both facts; of two machines of one kind what tells them apart."""
+    words = _words(name, ours), _words(name, theirs)
+    if name == "machine":
+        (title, _, key), (other, _, other_key) = (one.removesuffix("]").rpartition(" [") for one in words)
+        if title == other:
+            return key, other_key
+    return words
 
 
 def _words(name: str, fact: Fact) -> str:

@@ -133,15 +133,22 @@ def baseline_of(subjects: Sequence[str], wanted: str | None) -> str:
 def _machine_namer(sources: Sequence[Source]) -> Namer:
     """The source's label where it holds one machine; each accelerator of a study stands for a machine."""
     titles: Mapping[str, Mapping[str | None, str]] = {source.label: _titles(source) for source in sources}
+    kinds = {source.label: {point.machine or point.device for point in source.points} for source in sources}
 
     def name(point: Point) -> str:
         known = titles[point.source]
         part = known.get(point.machine_key if point.machine_key is not None else point.device)
         if len(known) < 2 or part is None:
             return point.source
-        return part if len(sources) == 1 else f"{point.source} {part}"
+        if len(sources) == 1:
+            return part
+        return f"{point.source} {part if len(kinds[point.source]) > 1 else f'[{_key(point)}]'}"
 
     return name
+
+
+def _key(point: Point) -> str:
+    return (point.machine_key or point.device)[:6]
 
 
 def _titles(source: Source) -> dict[str | None, str]:
