@@ -14,7 +14,7 @@ History of ``SCHEMA_VERSION``:
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -62,6 +62,13 @@ HOSTS_DIFFER = "hosts differ"
 """Key of ``Outcome.session``: in what the machines of a trial's ranks differ, a list of words."""
 
 
+Rate = Annotated[float, Field(ge=1e-9)]
+"""Per second: what ended well did something."""
+
+Duration = Annotated[float, Field(ge=1e-12)]
+"""Seconds: a call takes some."""
+
+
 class Frozen(BaseModel):
     """Base of all data that is read from files: immutable, unknown keys refused."""
 
@@ -100,7 +107,7 @@ class Throughput(Frozen):
     ``windows`` are the images/s of equal pieces of the run, in order.
     """
 
-    images_per_s: float
+    images_per_s: Rate
     median_images_per_s: float
     ci95: tuple[float, float] | None
     ci_kind: Literal["within_run"]
@@ -118,13 +125,13 @@ class Latency(Frozen):
     A percentile q is None unless n (1 - q) >= 5.
     """
 
-    min: float
-    mean: float
-    p50: float | None
-    p90: float | None
-    p95: float | None
-    p99: float | None
-    max: float
+    min: Duration
+    mean: Duration
+    p50: Duration | None
+    p90: Duration | None
+    p95: Duration | None
+    p99: Duration | None
+    max: Duration
     n: int
 
 

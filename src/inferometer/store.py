@@ -56,6 +56,7 @@ __all__ = [
 RECORDS = "records.jsonl"
 _STUDY = "study.json"
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: JSON lets it pass, UTF-8 has none
+_LARGEST = 1e30  # of any number: what is computed of it stays finite. Source: chosen
 
 
 class SidecarMissing(StoreError):
@@ -368,6 +369,8 @@ def _unsound(value: Any) -> str | None:
     """Where in a value a number or a text is none, and why; None where all are sound."""
     if isinstance(value, float) and not math.isfinite(value):
         return ": input should be a finite number"
+    if isinstance(value, int | float) and abs(value) > _LARGEST:
+        return f": input should be at most {_LARGEST:g}"
     if isinstance(value, str) and _HALF.search(value):
         return ": input should be a valid string"
     if not isinstance(value, dict | list):

@@ -15,6 +15,7 @@ from inferometer import store as store_module
 from inferometer.errors import StoreError
 from inferometer.records import SCHEMA_VERSION, CalibrationInfo, Record, Status, Trial
 from inferometer.store import arrays, open_store, read_per_image, read_store, write_atomically, write_sidecar
+from tests.unit.report.sample_records import throughput
 
 
 def record(number: int, status: Status = "ok", reason: str | None = None) -> Record:
@@ -224,12 +225,24 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [("NaN", "session.x.1: input should be a finite number"), ("1e999", "session.x.1: input"),
+     ("-1e31", "session.x.1: input should be at most 1e"), ("1" + 40 * "0", "session.x.1: input should be"),
      ('"\\ud800"', "session.x.1: input should be a valid string")],
 )  # fmt: skip
 def test_what_the_schema_leaves_open_is_sound_too(tmp_path: Path, value: str, text: str) -> None:
     content = json.loads(record(1).model_dump_json(by_alias=True)) | {"session": {"x": [1, 12345]}}
     (tmp_path / "records.jsonl").write_text(json.dumps(content).replace("12345", value) + "\n")
     with pytest.raises(StoreError, match=text):
+        read_store(tmp_path)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, 1e308])
+def test_a_rate_that_none_can_have_is_refused(tmp_path: Path, rate: float) -> None:
+    content = json.loads(record(1).model_dump_json(by_alias=True)) | {"throughput": throughput(100.0)}
+    (tmp_path / "records.jsonl").write_text(json.dumps(content) + "\n")
+    assert read_store(tmp_path).records[0].throughput is not None
+    content["throughput"]["images_per_s"] = rate
+    (tmp_path / "records.jsonl").write_text(json.dumps(content) + "\n")
+    with pytest.raises(StoreError, match=r"throughput.images_per_s: input should be"):
         read_store(tmp_path)
 
 
