@@ -98,12 +98,13 @@ def sources_of(names: Sequence[str]) -> list[Source]:
         ConfigError: A name is neither, or stands twice.
         StoreError: A store cannot be read.
     """
-    paths = [Path(name) for name in names]
+    # A store may be given by its records.jsonl.
+    paths = [path.parent if (path := Path(name)).is_file() else path for name in names]
     refuse_twins(paths)
     # Folders of one name, such as runs/mon/out and runs/tue/out, keep what tells them apart.
     stems = Counter(path.name for path in paths)
     found = [
-        _source(name, path.name if path.name and stems[path.name] == 1 else name)
+        _source(name, path, path.name if path.name and stems[path.name] == 1 else name)
         for name, path in zip(names, paths, strict=True)
     ]
     for label, times in Counter(source.label for source in found).items():
@@ -112,11 +113,9 @@ def sources_of(names: Sequence[str]) -> list[Source]:
     return found
 
 
-def _source(name: str, label: str) -> Source:
-    path = Path(name)
-    if not path.exists():
+def _source(name: str, folder: Path, label: str) -> Source:
+    if not folder.exists():
         return study_source(_published(name))
-    folder = path if path.is_dir() else path.parent  # given by its records.jsonl
     return store_source(label, read_and_tell(folder).records, partial(read_per_image, folder))
 
 

@@ -243,7 +243,7 @@ def refuse_twins(paths: Sequence[Path]) -> None:
     Raises:
         ConfigError: One is.
     """
-    places = [path.resolve() for path in paths]
+    places = [path.resolve().parent if path.is_file() else path.resolve() for path in paths]
     for path, place in zip(paths, places, strict=True):
         if places.count(place) > 1:
             raise ConfigError(f"{path} is named twice")

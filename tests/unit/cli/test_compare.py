@@ -161,6 +161,15 @@ def test_machines_of_one_kind_are_told_by_what_tells_them_apart(capsys, tmp_path
     ]
 
 
+def test_a_store_may_be_given_by_its_records_and_not_twice(capsys, tmp_path):
+    a, b = store(tmp_path / "a", trials(STEADY)), store(tmp_path / "b", trials((150.0, 151.0, 149.0)))
+    ended = inferometer(capsys, "compare", a, f"{b}/records.jsonl", "--json")
+    assert ended.document["subjects"] == ["a", "b"]
+    ended = inferometer(capsys, "compare", a, f"{a}/records.jsonl")
+    assert (ended.code, ended.out) == (2, "")
+    assert "is named twice" in ended.err
+
+
 def test_where_no_one_axis_makes_two_alike_the_way_out_is_named(capsys, tmp_path):
     def of(name, device, engine, **more):
         records = [
