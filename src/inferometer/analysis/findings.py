@@ -162,7 +162,7 @@ def judgement(gain: SpeedUp) -> str:
     base = with_mark(gain.baseline.upper(), gain.baseline_mac_share)
     at = f"at batch {gain.setup.batch}"
     interval = f"95 % interval {ratio_range(*gain.interval)}" if gain.interval else ""
-    interval += ", at one state of the machine too" if gain.held else ""
+    interval += ", the machine's change allowed for" if gain.held else ""
     if gain.verdict in ("faster", "slower"):
         return f"{own} is {ratio(gain.ratio)} {base} {at} ({interval})"
     known = f"({', '.join(filter(None, (ratio(gain.ratio), interval)))})"

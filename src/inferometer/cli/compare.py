@@ -12,7 +12,7 @@ import typer
 
 from inferometer import published
 from inferometer.analysis.comparison.compare import Comparison, compare
-from inferometer.analysis.comparison.figures import study_figures
+from inferometer.analysis.comparison.figures import comparison_figures
 from inferometer.analysis.comparison.matters import AXES, Axis
 from inferometer.analysis.comparison.points import Source, store_source, study_source
 from inferometer.analysis.findings import headlines
@@ -80,8 +80,7 @@ def command(
         write_atomically(html, page_bytes(comparison_page(found)))
         written.append(html)
     if figures is not None:
-        points = [point for source in found.sources for point in source.points]
-        written += write_figures(study_figures(points), figures)
+        written += write_figures(comparison_figures(found), figures)
     if as_json:
         print_json({**comparison_document(found), "written": [str(path) for path in written]})
     else:

@@ -100,7 +100,7 @@ def _sides(own: Point, base: Point) -> Iterator[tuple[str, Any]]:
     for prefix, point in (("", own), ("baseline_", base)):
         for name in ("source", "machine", "device", "engine", "precision", "count", "value"):
             yield f"{prefix}{name}", getattr(point, name)
-        yield f"{prefix}evidence", " ".join(point.evidence)
+        yield f"{prefix}evidence", " ".join(point.record_ids) or point.section
 
 
 def _safe(value: Any) -> str:

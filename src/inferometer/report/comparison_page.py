@@ -7,10 +7,10 @@ from html import escape
 from typing import Any
 
 from inferometer.analysis.comparison.compare import Comparison
-from inferometer.analysis.comparison.figures import StudyFigure, study_figures
+from inferometer.analysis.comparison.figures import StudyFigure, comparison_figures
 from inferometer.analysis.wording import joined, plural
 from inferometer.report.comparison_flat import comparison_document
-from inferometer.report.comparison_tables import comparison_tables, verdict_sentences
+from inferometer.report.comparison_tables import comparison_tables, subject_name, verdict_sentences
 from inferometer.report.document import Top, drawing_of, figure, frame, heading, prose, sheet
 from inferometer.report.page_findings import findings_section
 from inferometer.report.study_figures import figure_caption, figure_chart
@@ -20,20 +20,22 @@ __all__ = ["comparison_page"]
 
 def comparison_page(found: Comparison) -> str:
     """The whole page as text: the verdict, the findings, the figures of the study, the tables."""
-    figures = study_figures([point for source in found.sources for point in source.points])
+    figures = comparison_figures(found)
     drawings = {one.name: drawing_of(one.name, figure_chart(one)) for one in figures}
     tables = comparison_tables(found)
     links = [("verdict", "Is it like for like?"), ("findings", "Findings")]
     links += [("figures", "Figures")] if figures else []
     links += [(table.id, table.title) for table in tables]
     title = (
-        " and ".join(found.subjects) if len(found.subjects) < 4 else plural(len(found.subjects), found.axis)
+        " and ".join(map(subject_name, found.subjects))
+        if len(found.subjects) < 4
+        else plural(len(found.subjects), found.axis)
     )
     top = Top(
         f"Comparison by {found.axis}",
         title,
         links,
-        f"Against {found.baseline}",
+        f"Against {subject_name(found.baseline)}",
         f"From {joined([one.label for one in found.sources])}",
     )
     sections = (

@@ -42,7 +42,7 @@ from inferometer.report.cells import (
     status_cell,
 )
 
-__all__ = ["comparison_tables", "verdict_sentences"]
+__all__ = ["comparison_tables", "subject_name", "verdict_sentences"]
 
 _TONES: Mapping[str, Tone] = {
     "faster": "good",
@@ -93,8 +93,8 @@ def verdict_sentences(found: Comparison) -> list[str]:
     sentences = [_verdict(found, one) for one in found.verdicts]
     if found.unmatched:
         sentences.append(
-            f"No figure is shared with {_name(found.baseline)} (the same network, precision, batch and number"
-            f" of devices) by {joined([_name(one) for one in found.unmatched])}."
+            f"No figure is shared with {subject_name(found.baseline)} (the same network, precision, batch and"
+            f" number of devices) by {joined([subject_name(one) for one in found.unmatched])}."
         )
     return sentences
 
@@ -113,11 +113,11 @@ def _without_empty(table: Table) -> Table:
 
 def _verdict(found: Comparison, one: Verdict) -> str:
     pair = one.comparability
-    text = f"{_name(one.subject)} against {_name(one.baseline)}: {pair.text}"
+    text = f"{subject_name(one.subject)} against {subject_name(one.baseline)}: {pair.text}"
     if 0 < pair.refused < pair.pairs:
         reasons = joined(told(pair.refusing))
         text = (
-            f"{_name(one.subject)} against {_name(one.baseline)}: {count(pair.refused)} of"
+            f"{subject_name(one.subject)} against {subject_name(one.baseline)}: {count(pair.refused)} of"
             f" {plural(pair.pairs, 'pair')} not comparable: {reasons}"
         )
     along = [other.name for other in pair.differences if other.along_axis]
@@ -155,7 +155,7 @@ def _differences(found: Comparison) -> Table:
         bound = None if math.isinf(difference.bound) else difference.bound
         tone: Tone = "bad" if difference.refuses else "plain"
         return (
-            Cell(_name(one.subject), one.subject),
+            Cell(subject_name(one.subject), one.subject),
             Cell(difference.name, difference.name),
             Cell(difference.own, difference.own),
             Cell(difference.base, difference.base),
@@ -167,7 +167,7 @@ def _differences(found: Comparison) -> Table:
 
     return Table(
         "differences",
-        f"What differs from {_name(found.baseline)}",
+        f"What differs from {subject_name(found.baseline)}",
         (
             Column("Subject", header=True),
             Column("What"),
@@ -187,7 +187,7 @@ def _ratios(found: Comparison) -> Table:
 
     def cells(row: RatioRow) -> tuple[Cell, ...]:
         return (
-            Cell(_name(row.subject), row.subject),
+            Cell(subject_name(row.subject), row.subject),
             *_place(row.own),
             _apart(found, row.own),
             *((Cell(_counts(row), row.own.count),) if counted else ()),
@@ -204,7 +204,7 @@ def _ratios(found: Comparison) -> Table:
 
     return Table(
         "ratios",
-        f"Ratios to {_name(found.baseline)}",
+        f"Ratios to {subject_name(found.baseline)}",
         (
             Column("Subject", header=True),
             Column("Model"),
@@ -237,7 +237,7 @@ def _why(row: RatioRow) -> str:
 def _growth(found: Comparison) -> Table:
     def cells(row: Growth) -> tuple[Cell, ...]:
         return (
-            Cell(_name(row.subject), row.subject),
+            Cell(subject_name(row.subject), row.subject),
             *_place(row.point),
             _apart(found, row.point),
             optional(row.point.count, count),
@@ -268,7 +268,7 @@ def _accuracy(found: Comparison) -> Table:
     def cells(row: AccuracyGap) -> tuple[Cell, ...]:
         paired = row.paired
         return (
-            Cell(_name(row.subject), row.subject),
+            Cell(subject_name(row.subject), row.subject),
             *_place(row.own)[:2],
             _apart(found, row.own),
             Cell(_METRICS[row.own.metric], row.own.metric),
@@ -318,7 +318,10 @@ def _sweep(found: Comparison, metric: Metric) -> Table:
             figures = [by.get((key, name, batch)) for name in names]
             first = next(point for point in figures if point is not None)
             values = (_value(one) if one else Cell(NONE, None) for one in figures)
-            rows.append((*_place(first), _apart(found, first), *values))
+            model, precision, at = _place(first)
+            if found.axis == "precision":  # it runs across
+                precision = Cell(NONE, None)
+            rows.append((model, precision, at, _apart(found, first), *values))
     note = None
     if relative:
         bases = [f"{one.count or 1} {one.accelerator} at batch {one.batch}" for one in relative]
@@ -331,7 +334,7 @@ def _sweep(found: Comparison, metric: Metric) -> Table:
             Column("Precision"),
             Column("Batch", None, "right", header=True),
             Column("Where"),
-            *(Column(_name(name), None, "right") for name in names),
+            *(Column(subject_name(name), None, "right") for name in names),
         ),
         tuple(rows),
         note,
@@ -342,7 +345,8 @@ def _sweep_key(found: Comparison, one: Sweep) -> tuple[object, ...]:
     """What stands in one row: figures of several places never do, nor those of several scales."""
     point = one.points[0]
     engine = None if found.axis == "engine" else point.engine
-    return _model(point), point.precision, found.apart(point), engine, point.boundary, point.relative_to
+    precision = None if found.axis == "precision" else point.precision
+    return _model(point), precision, found.apart(point), engine, point.boundary, point.relative_to
 
 
 def _apart(found: Comparison, point: Point) -> Cell:
@@ -380,5 +384,6 @@ def _percents(interval: tuple[float, float]) -> str:
     return f"{percent(interval[0])} to {percent(interval[1])}"
 
 
-def _name(subject: str) -> str:
+def subject_name(subject: str) -> str:
+    """Precisions are written large."""
     return subject.upper() if subject in PRECISION_ORDER else subject

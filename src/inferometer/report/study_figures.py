@@ -205,7 +205,7 @@ def figure_caption(figure: StudyFigure) -> str:
         parts.append(f"Bars: images/s, relative to {figure.rate_base}")
     if figure.efficiency_base is not None:
         parts.append(f"Lines: images/s/W with idle subtracted, relative to {figure.efficiency_base}")
-    return ". ".join(parts) + "."
+    return ". ".join([*parts, *([figure.note] if figure.note else [])]) + "."
 
 
 def _drawn(specification: dict[str, Any], form: Format) -> bytes:

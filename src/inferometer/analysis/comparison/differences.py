@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from inferometer.analysis.comparison.facts import Fact, Facts, facts_of, is_cpu
+from inferometer.analysis.comparison.facts import SETTLED, Fact, Facts, facts_of, is_cpu
 from inferometer.analysis.comparison.matters import Axis, Context, matter_of
 from inferometer.analysis.comparison.points import Point, Source
 from inferometer.analysis.wording import joined, percent, significant
@@ -192,9 +192,9 @@ def _context(own: Side, base: Side) -> Context:
 
 def _differences(own: Facts, base: Facts, context: Context, axis: Axis) -> Iterator[Difference]:
     for name in dict.fromkeys([*base, *own]):
-        if _unknown(name, own) or _unknown(name, base):
+        if name.startswith(SETTLED) or _unknown(name, own) or _unknown(name, base):
             continue
-        ours, theirs = own.get(name, "none"), base.get(name, "none")
+        ours, theirs = _fact(name, own), _fact(name, base)
         if ours == theirs:
             continue
         matter = matter_of(name)
@@ -215,6 +215,13 @@ def _differences(own: Facts, base: Facts, context: Context, axis: Axis) -> Itera
             refuses=refuses,
             measured=isinstance(ours, float) and isinstance(theirs, float),
         )
+
+
+def _fact(name: str, facts: Facts) -> Fact:
+    """Of an option what it came to, where the engine tells."""
+    prefix, _, option = name.partition(".")
+    settled = facts.get(f"{SETTLED}{option}") if prefix == "options" else None
+    return settled or facts.get(name, "not given" if prefix == "options" else "none")
 
 
 _SMALL = 0.1

@@ -7,15 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferometer.analysis.comparison.points import Point, Source, gpus_of
+from inferometer.analysis.probe import probe_of
 from inferometer.records import Record
 
-__all__ = ["Fact", "Facts", "facts_of", "is_cpu"]
+__all__ = ["SETTLED", "Fact", "Facts", "facts_of", "is_cpu"]
 
 Fact = str | float | None
 Facts = Mapping[str, Fact]
 """By name; None: not known. A name that is not there does not apply (a CPU has no power limit of a GPU)."""
 
 _ACCURACY = ("top1", "top5")
+
+SETTLED = "settled."
+"""Before the names of facts that stand in for an option of that name: no differences by themselves."""
 
 
 def is_cpu(point: Point) -> bool:
@@ -58,6 +62,7 @@ def _published(point: Point, source: Source) -> dict[str, Fact]:
     """Whatever a study's file does not tell is not known: that it was alike is likely, not said."""
     names = ["driver", "GPU clock, Hz", "power limit, W", "model file", "copies", "input", "preprocess"]
     names += ["isolation", "threads", "harness version", "machine probe, bytes/s", "load by others, cores"]
+    names += ["memory copying probe, bytes/s"]
     if point.precision == "int8":
         names += ["calibration images", "calibration method", "calibration table"]
     study = source.study
@@ -96,10 +101,17 @@ def _of_record(record: Record, point: Point) -> dict[str, Fact]:
         "record schema": str(record.schema_version),
         "kernel": _text((environment.get("system") or {}).get("kernel")),
         "load by others, cores": _number(((record.state or {}).get("load") or {}).get("busy_cores")),
-        "machine probe, bytes/s": _probe(record),
+        "machine probe, bytes/s": probe_of(record, "compute"),
+        "memory copying probe, bytes/s": probe_of(record, "memory copying"),
     }
     for prefix, content in (("options", options), ("preprocess", config.get("preprocess"))):
         found |= _flat(prefix, content)
+    # What an option came to, given or not: ``auto`` is one mode or the other.
+    found |= {
+        f"{SETTLED}{key}": str(value)
+        for key, value in session.items()
+        if isinstance(value, str | int | float) and value is not None
+    }
     if point.metric not in _ACCURACY:
         found |= _flat("measure", config.get("measure"))
         found["CPU clock, Hz"] = _number(((record.state or {}).get("before") or {}).get("frequency_mean_hz"))
@@ -152,16 +164,6 @@ def _power_limit(record: Record, gpus: Sequence[Mapping[str, Any]]) -> float | N
         return float(metered[0])
     limits = {one.get("power_limit_w") or None for one in gpus}
     return _number(limits.pop()) if len(limits) == 1 else None
-
-
-def _probe(record: Record) -> float | None:
-    readings = [
-        float(taken["compute_bytes_per_s"])
-        for moment in ("before", "after")
-        if isinstance(taken := (record.probe or {}).get(moment), Mapping)
-        and isinstance(taken.get("compute_bytes_per_s"), int | float)
-    ]
-    return statistics.median(readings) if readings else None
 
 
 def _flat(prefix: str, content: object) -> dict[str, Fact]:

@@ -7,13 +7,16 @@ device at the smallest batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from inferometer.analysis.comparison.compare import Comparison
+from inferometer.analysis.comparison.differences import told
 from inferometer.analysis.comparison.points import Metric, Point
-from inferometer.analysis.wording import model_names
+from inferometer.analysis.comparison.subjects import subject_names
+from inferometer.analysis.wording import joined, model_names
 
-__all__ = ["Bar", "StudyFigure", "study_figures"]
+__all__ = ["Bar", "StudyFigure", "comparison_figures", "study_figures"]
 
 By = Literal["devices", "batch"]
 
@@ -47,6 +50,7 @@ class StudyFigure:
         rate_base: What images/s are relative to, in words; None: none are known.
         efficiency_base: What images/s/W are relative to.
         bars: In the order of the series, then along the figure.
+        note: What stands side by side in it and is not comparable, and why.
     """
 
     by: By
@@ -54,6 +58,7 @@ class StudyFigure:
     rate_base: str | None
     efficiency_base: str | None
     bars: tuple[Bar, ...]
+    note: str | None = None
 
     @property
     def name(self) -> str:
@@ -62,23 +67,53 @@ class StudyFigure:
         return "-".join(plain.split())
 
 
-def study_figures(points: Sequence[Point]) -> tuple[StudyFigure, ...]:
+def comparison_figures(found: Comparison) -> tuple[StudyFigure, ...]:
+    """The figures of a comparison: the baseline first, and what is not comparable said on each."""
+    name = subject_names(found.sources, found.axis)
+    points = [point for source in found.sources for point in source.points]
+    points.sort(key=lambda one: name(one) != found.baseline)
+    refused = {
+        one.subject: f"{one.subject} against {one.baseline} is not comparable:"
+        f" {joined(told(one.comparability.refusing))}"
+        for one in found.verdicts
+        if one.comparability.refusing
+    }
+    made = []
+    for one, drawn in _figures(points, by_precision=found.axis == "precision"):
+        subjects = dict.fromkeys(map(name, drawn))
+        notes = [refused[subject] for subject in subjects if subject in refused]
+        note = "; ".join(notes) if found.baseline in subjects else ""
+        made.append(replace(one, note=note or None))
+    return tuple(made)
+
+
+def study_figures(points: Sequence[Point], *, by_precision: bool = False) -> tuple[StudyFigure, ...]:
     """Figures of every network and precision that has several devices at work, or several batches.
 
-    Points of one figure are of one precision; where batch or devices differ there are several figures.
+    Args:
+        points: Relative to the first of them.
+        by_precision: Precisions are series of one figure, rather than each a figure of its own.
     """
-    found: list[StudyFigure] = []
+    return tuple(one for one, _ in _figures(points, by_precision=by_precision))
+
+
+def _figures(points: Sequence[Point], *, by_precision: bool) -> Iterable[tuple[StudyFigure, Sequence[Point]]]:
+    """With the points drawn. Where batch or devices differ there are several figures."""
     names = model_names(one.model for one in points)
-    kinds = dict.fromkeys((one.model, one.precision) for one in points if one.count is not None)
-    for model, precision in kinds:
-        own = [one for one in points if (one.model, one.precision) == (model, precision)]
-        what = f"{names[model]}, {precision.upper()}"
+
+    def kind(point: Point) -> tuple[str, str | None]:
+        return point.model, None if by_precision else point.precision
+
+    for model, precision in dict.fromkeys(kind(one) for one in points if one.count is not None):
+        own = [one for one in points if kind(one) == (model, precision)]
+        what = names[model] + (f", {precision.upper()}" if precision else "")
         for batch in sorted({one.batch for one in own if one.batch is not None}):
             at = [one for one in own if one.batch == batch]
-            found += _figure("devices", f"{what}, batch {batch}", at, lambda one: one.count)
+            made = _figure("devices", f"{what}, batch {batch}", at, lambda one: one.count)
+            yield from ((one, at) for one in made)
         single = [one for one in own if one.count == 1]
-        found += _figure("batch", f"{what}, one device", single, lambda one: one.batch)
-    return tuple(found)
+        made = _figure("batch", f"{what}, one device", single, lambda one: one.batch)
+        yield from ((one, single) for one in made)
 
 
 def _figure(
@@ -106,7 +141,8 @@ Key = tuple[object, ...]
 
 
 def _key(point: Point) -> Key:
-    return point.source, point.machine_key, point.device, point.engine, point.settings
+    place = point.source, point.machine_key, point.device, point.engine
+    return *place, point.precision, point.settings
 
 
 def _series(points: Sequence[Point]) -> dict[Key, str]:
@@ -117,16 +153,27 @@ def _series(points: Sequence[Point]) -> dict[Key, str]:
     def differ(value: Callable[[Point], object]) -> bool:
         return len({value(one) for one in firsts.values()}) > 1
 
-    parts: list[Callable[[Point], str | None]] = [lambda one: one.device]
+    def alike() -> bool:
+        return len({tuple(part(one) for part in parts) for one in firsts.values()}) < len(keys)
+
+    parts: list[Callable[[Point], str | None]] = []
+    if differ(lambda one: one.precision):
+        parts.append(lambda one: one.precision.upper())
+    if not parts or differ(lambda one: one.device):
+        parts.append(lambda one: one.device)
     if differ(lambda one: one.engine):
         parts.append(lambda one: one.engine)
-    if len({tuple(part(one) for part in parts) for one in firsts.values()}) < len(keys) and differ(
-        lambda one: one.source
-    ):
-        parts.append(lambda one: one.source)
-    if len({tuple(part(one) for part in parts) for one in firsts.values()}) < len(keys):
-        parts.append(lambda one: ", ".join(f"{name} {value}" for name, value in one.settings))
+    for part in _MORE:
+        if alike() and differ(part):
+            parts.append(part)
     return {key: ", ".join(text for part in parts if (text := part(one))) for key, one in firsts.items()}
+
+
+_MORE: tuple[Callable[[Point], str | None], ...] = (
+    lambda one: one.source,
+    lambda one: f"machine {one.machine_key[:6]}" if one.machine_key else None,
+    lambda one: ", ".join(f"{name} {value}" for name, value in one.settings),
+)
 
 
 def _relative(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from inferometer.analysis.comparison.accuracy import AccuracyGap
 from inferometer.analysis.comparison.growth import LINEAR_WITHIN, Growth, Sweep
-from inferometer.analysis.comparison.points import Point, Source
+from inferometer.analysis.comparison.points import Point, Source, told_ids
 from inferometer.analysis.comparison.ratios import RatioRow, network
 from inferometer.analysis.comparison.specifications import agreement, expected_per_watt
 from inferometer.analysis.comparison.subjects import Namer
@@ -93,7 +93,7 @@ def _speed(row: RatioRow, sources: Sequence[Source], apart: Namer) -> Finding:
     what = {"server": " with all devices that each has", "price": " for the same money"}.get(row.per, "")
     unit = "median latency" if latency else "images/s"
     verb = "take" if latency else "give"
-    text = f"{_verb(subject, row, verb)} {_ratio(row)} of the {unit} of {baseline}{what} ({where})"
+    text = f"{_verb(subject, row, verb)} {_ratio(row)} the {unit} of {baseline}{what} ({where})"
     specified = agreement(row, sources)
     text += _verdict_words(row) + (f"; {specified}" if specified else "") + "."
     marks = row.comparability.marking
@@ -154,7 +154,7 @@ def efficiency_findings(
         if row.own.metric == "images_per_s_per_w" and row.per == "server" and row.ratio is not None:
             subject, baseline = _counted(row.subject, row.own, row), _counted(row.baseline, row.base, row)
             text = (
-                f"{_verb(subject, row, 'give')} {_ratio(row)} of the images/s/W of {baseline}"
+                f"{_verb(subject, row, 'give')} {_ratio(row)} the images/s/W of {baseline}"
                 f" with all devices that each has ({_where(row.own, apart)}){_verdict_words(row)}."
             )
             yield Finding("power", ratio(row.ratio), text, _evidence(row))
@@ -183,7 +183,7 @@ def _per_watt(members: Sequence[RatioRow], sources: Sequence[Source], apart: Nam
     expected = expected_per_watt(first, sources)
     specified = f"; {expected}" if expected else ""
     if len(told) == 1:
-        words = f"{_ratio(first)} of the images/s/W of {_name(first.baseline)} ({_where(first.own, apart)})"
+        words = f"{_ratio(first)} the images/s/W of {_name(first.baseline)} ({_where(first.own, apart)})"
         text = f"{_name(first.subject)} gives {words}{_verdict_words(first)}{specified}."
         return Finding("power", ratio(ratios[0]), text, evidence)
     batches = sorted(row.own.batch or 0 for row in told)
@@ -294,7 +294,7 @@ def _disturbed(source: Source) -> Iterator[Finding]:
     if change is not None and change.changed:
         moved = change.reason or f"its {change.probe} probe moved by {percent(change.change or 0)}"
         text = f"{source.label}: the machine changed while it was measured: {moved} (limit: {limits_text()})."
-        yield Finding("disturbance", None, text, tuple(source.records), settled=False)
+        yield Finding("disturbance", None, text, told_ids(source.label, source.records), settled=False)
     loads = {
         record.id: float(busy)
         for record in source.records.values()
@@ -303,14 +303,21 @@ def _disturbed(source: Source) -> Iterator[Finding]:
     mean = statistics.fmean(loads.values()) if loads else 0.0
     if mean > _LOAD:
         text = f"{source.label}: other processes kept {significant(mean)} cores busy, on average."
-        yield Finding("disturbance", f"{significant(mean)} cores", text, tuple(loads), settled=False)
+        ids = told_ids(source.label, loads)
+        yield Finding("disturbance", f"{significant(mean)} cores", text, ids, settled=False)
 
 
 def _ratio(row: RatioRow) -> str:
+    """``0.52 of``, ``1.92 times``; the interval between the two words."""
     value = row.ratio or 0.0
+    word = "of" if value < 1 else "times"
     text = f"{value:.2f}" if value < 100 else count(round(value))
-    held = ", at one state of the machine too" if row.held else ""
-    return f"{text} (95 % interval {ratio_range(*row.interval)}{held})" if row.interval else text
+    held = ", the machine's change allowed for" if row.held else ""
+    return (
+        f"{text} {word} (95 % interval {ratio_range(*row.interval)}{held})"
+        if row.interval
+        else f"{text} {word}"
+    )
 
 
 def _verdict_words(row: RatioRow) -> str:

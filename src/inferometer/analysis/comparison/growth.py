@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from inferometer.analysis.comparison.points import Metric, Point, Source
+from inferometer.analysis.comparison.points import Metric, Point, Source, told_ids
 from inferometer.analysis.comparison.ratios import network
 from inferometer.analysis.comparison.subjects import Namer
 from inferometer.analysis.power import Span
@@ -131,6 +131,6 @@ def _measured(source: Source, name: Namer) -> list[Growth]:
         )
         point = next(fitting, None)
         if point is not None and row.efficiency is not None:
-            evidence = (*row.alone_ids, *row.record_ids)
+            evidence = told_ids(source.label, (*row.alone_ids, *row.record_ids))
             found.append(Growth(name(point), point, row.efficiency, row.interval, row.verdict, evidence))
     return found

@@ -103,10 +103,14 @@ def _load(own: Fact, base: Fact, context: Context) -> float:
     return 0.0 if context.accuracy else abs(numbers[0] - numbers[1]) / 2
 
 
-def _probe(own: Fact, base: Fact, context: Context) -> float:
+def _probe(name: str) -> Bound:
     """It counts from the limit on beyond which a machine counts as changed."""
-    moved = _quotient(own, base, context)
-    return moved if moved > PROBE_LIMITS["compute"] else 0.0
+
+    def bound(own: Fact, base: Fact, context: Context) -> float:
+        moved = _quotient(own, base, context)
+        return moved if moved > PROBE_LIMITS[name] else 0.0
+
+    return bound
 
 
 def _machine(own: Fact, base: Fact, context: Context) -> float:
@@ -164,7 +168,8 @@ _MATTERS: Mapping[str, Matter] = {
     "power limit, W": Matter(_quotient, _PLACE, from_=0.01),
     "driver": Matter(_fixed(0.1), _PLACE),
     "kernel": Matter(_fixed(0.03), _PLACE),
-    "machine probe, bytes/s": Matter(_probe, _PLACE),
+    "machine probe, bytes/s": Matter(_probe("compute"), _PLACE),
+    "memory copying probe, bytes/s": Matter(_probe("memory copying"), _PLACE),
     "load by others, cores": Matter(_load, from_=0.1),
     # How it was measured.
     "copies": Matter(_copies, refuses=True),

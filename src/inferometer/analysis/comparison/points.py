@@ -19,7 +19,7 @@ A point of a study whose figures are relative keeps the place of the figure that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -114,8 +114,13 @@ class Point:
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """What the figure rests on: record ids, or the keys of the study's file."""
-        return (f"{self.source}: {self.section}",) if self.section is not None else self.record_ids
+        """What the figure rests on, each with its source: record ids, or the keys of the study's file."""
+        return told_ids(self.source, (self.section,) if self.section is not None else self.record_ids)
+
+
+def told_ids(source: str, ids: Iterable[str]) -> tuple[str, ...]:
+    """Ids with the source that holds them: two stores of one study have the same."""
+    return tuple(f"{source}: {one}" for one in ids)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def two_stores():
 
 def test_by_precision_every_store_has_its_own_sentence(two_stores):
     speed = sentences(compare(two_stores, "precision"), "speed")
-    assert [one.partition(" (95 %")[0] for one in speed] == ["INT8 gives 3.00", "INT8 gives 6.00"]
+    assert [one.partition(" (95 %")[0] for one in speed] == ["INT8 gives 3.00 times", "INT8 gives 6.00 times"]
     assert [one.partition("batch 16; ")[2] for one in speed] == ["june): faster.", "july): faster."]
 
 
@@ -51,6 +51,15 @@ def test_the_tables_keep_the_figures_of_every_store(two_stores):
     assert [(row["Where"], row["FP32"]) for row in swept if row["FP32"] != "–"] == [
         ("june", "100"), ("june", "100"), ("july", "200"), ("july", "200"),
     ]  # fmt: skip
+
+
+def test_precisions_stand_side_by_side_where_they_are_what_is_compared(two_stores):
+    swept = rows(compare(two_stores, "precision"), "sweep-images_per_s")
+    assert [(row["Where"], row["Batch"], row["FP32"], row["INT8"]) for row in swept] == [
+        ("june", "8", "100", "300"), ("june", "16", "100", "300"),
+        ("july", "8", "200", "1,200"), ("july", "16", "200", "1,200"),
+    ]  # fmt: skip
+    assert "Precision" not in swept[0]
 
 
 @pytest.mark.parametrize(("axis", "filled"), [("engine", 2), ("store", 1)])
@@ -71,7 +80,7 @@ def test_devices_of_one_store_are_told_apart_and_never_mixed():
 
     found = compare([store("here", [*on("cuda:0", 250.0), *on("cuda:1", 100.0)])], "precision")
     power = sentences(found, "power")
-    assert [one.partition(" (95 %")[0] for one in power] == ["INT8 gives 2.00", "INT8 gives 5.00"]
+    assert [one.partition(" (95 %")[0] for one in power] == ["INT8 gives 2.00 times", "INT8 gives 5.00 times"]
     assert "batch 128; cuda:0)" in power[0]
     assert "batch 128; cuda:1)" in power[1]
 

@@ -6,7 +6,7 @@ import pytest
 
 from inferometer.analysis.comparison.compare import compare
 from tests.unit.analysis.comparison.sample_sources import CONFIG, dell, elsewhere, store, trials
-from tests.unit.report.sample_records import ENVIRONMENT, record, throughput
+from tests.unit.report.sample_records import ENVIRONMENT, probe, record, throughput
 from tests.unit.report.scaling_records import rank_result
 
 
@@ -26,7 +26,7 @@ def test_the_same_again_is_like_for_like():
     [
         ({"config_options": {"threads": 1}}, "threads", "1", "2", 1.0),
         ({"config_options": {"threads": 2, "provider": "openvino"}}, "option provider", "openvino",
-         "none", 2.0),
+         "not given", 2.0),
         ({"trial_input": "images"}, "input", "images", "synthetic", 9.0),
         ({"trial_copies": "excluded"}, "copies", "excluded", "included", 1.0),
         ({"trial_engine": "openvino"}, "engine", "openvino", "onnxruntime", 9.0),
@@ -156,3 +156,22 @@ def test_a_power_limit_is_that_of_the_gpu_that_ran():
     assert ("power limit", "50.0", "75.0") in [(one.name, one.own, one.base) for one in known.marking]
     silent = compare([store("a", on(0, False)), store("b", on(1, False))], "store").verdicts[0].comparability
     assert "power limit, W" in silent.unknown
+
+
+def test_an_option_is_what_it_came_to_given_or_not():
+    auto = {"config_options": {"threads": 2, "mode": "auto"}}
+    assert pair(**auto, session={"mode": "compile"}).refusing[0].text == (
+        "option mode: compile against not given (up to 200 %)"
+    )
+    alike = pair(base={"session": {"mode": "compile"}}, **auto, session={"mode": "compile"})
+    assert alike.likeness == "like for like"
+    eager = pair(base={"session": {"mode": "eager"}}, **auto, session={"mode": "compile"})
+    assert eager.refusing[0].text == "option mode: compile against eager (up to 200 %)"
+
+
+def test_memory_copying_beyond_its_limit_marks_a_pair():
+    found = pair(probe=probe(copy=9.5e9 * 1.73))
+    assert [one.text for one in found.marking] == [
+        "memory copying probe: 16.4 GB/s against 9.50 GB/s (up to 73 %)"
+    ]
+    assert pair(probe=probe(copy=9.5e9 * 1.3)).likeness == "like for like"

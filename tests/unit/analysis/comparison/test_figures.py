@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from inferometer import published
-from inferometer.analysis.comparison.figures import StudyFigure, study_figures
+from inferometer.analysis.comparison.compare import compare
+from inferometer.analysis.comparison.figures import StudyFigure, comparison_figures, study_figures
 from inferometer.analysis.comparison.points import store_source, study_source
+from inferometer.records import Record
+from inferometer.report.study_figures import figure_caption
+from tests.unit.analysis.comparison.sample_sources import elsewhere, store, trials
 from tests.unit.report.power_records import power_study
-from tests.unit.report.sample_records import record, throughput
+from tests.unit.report.sample_records import ENVIRONMENT, record, throughput
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +73,40 @@ def test_two_stores_of_one_device_are_told_apart_by_their_labels() -> None:
     ]
     (figure,) = study_figures(points)
     assert list(dict.fromkeys(one.series for one in figure.bars)) == ["cpu, old", "cpu, new"]
+
+
+def series(figure: StudyFigure) -> list[str]:
+    return list(dict.fromkeys(one.series for one in figure.bars))
+
+
+def batches(**fields: object) -> list[Record]:
+    return [one for batch in (1, 8) for one in trials(batch=batch, **fields)]
+
+
+def test_by_precision_they_are_series_of_one_figure_the_baseline_first() -> None:
+    found = compare([store("one", batches(), batches(precision="fp32"))], "precision")
+    (figure,) = comparison_figures(found)
+    assert (figure.title, series(figure)) == ("ResNet-50, one device", ["FP32", "INT8"])
+    assert (figure.rate_base, figure.note) == ("FP32, batch 1", None)
+
+
+def test_everything_is_relative_to_the_baseline_wherever_it_stands() -> None:
+    sources = [store("june", batches()), store("july", batches())]
+    (figure,) = comparison_figures(compare(sources, baseline="july"))
+    assert figure.rate_base == "cpu, july, batch 1"
+    assert series(figure) == ["cpu, july", "cpu, june"]
+
+
+def test_machines_of_one_store_are_series_of_their_own() -> None:
+    both = store("one", batches(), batches(environment=elsewhere()))
+    (figure,) = comparison_figures(compare([both], "machine"))
+    assert [name.partition("machine ")[2] for name in series(figure)] == [
+        ENVIRONMENT["machine_key"][:6], "012345",
+    ]  # fmt: skip
+
+
+def test_what_is_not_comparable_is_said_on_the_figure() -> None:
+    other = batches(config_options={"threads": 1})
+    (figure,) = comparison_figures(compare([store("a", batches()), store("b", other)]))
+    assert figure.note == "b against a is not comparable: threads: 1 against 2 (up to 100 %)"
+    assert figure_caption(figure).endswith(f"{figure.note}.")

@@ -51,7 +51,7 @@ def test_a_store_gives_its_repeats_their_interval_and_their_records():
     assert (point.repeats, point.runs, point.value) == ((100.0, 101.0, 99.0), 3, 100.0)
     assert point.interval[0] < 100 < point.interval[1]
     assert len(point.record_ids) == 3
-    assert point.evidence == point.record_ids
+    assert point.evidence == tuple(f"here: {one}" for one in point.record_ids)
     assert point.marks == ()
 
 

@@ -217,7 +217,7 @@ def test_what_int8_gained_and_cost_is_told_of_each_store():
     records, top5 = study()
     found = compare([store("a", records, top5=top5), store("b", records, top5=top5)])
     told = [one.sentence for one in found.findings if one.sentence.startswith("a: INT8 gives")]
-    assert any("of the images/s of FP32 (GoogLeNet INT8, batch 8): faster." in one for one in told)
+    assert any(" the images/s of FP32 (GoogLeNet INT8, batch 8): faster." in one for one in told)
     cost = [one for one in found.findings if one.sentence.startswith("a: digits, INT8 against FP32: top-1")]
     assert len(cost) == 1
     assert "on the same 1,297 images" in cost[0].sentence
