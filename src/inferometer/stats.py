@@ -29,6 +29,7 @@ __all__ = [
     "t_cdf",
     "t_quantile",
     "trimmed_difference",
+    "trimmed_mean",
 ]
 
 _CONFIDENCE = 0.95
@@ -185,6 +186,11 @@ def ratio_interval(a: Sequence[float], b: Sequence[float]) -> Ratio | None:
     half = t_quantile((1 + _CONFIDENCE) / 2, df) * error
     p = min(2 * t_cdf(-abs(difference) / error, df), 1.0)
     return Ratio(math.exp(difference), math.exp(difference - half), math.exp(difference + half), p, df)
+
+
+def trimmed_mean(values: Sequence[float], trim: float = 0.2) -> float:
+    """The mean without a share ``trim`` of the values, rounded down, at each end."""
+    return _trimmed(values, trim)[0] if len(values) > 1 else values[0]
 
 
 def trimmed_difference(a: Sequence[float], b: Sequence[float], trim: float = 0.2) -> Difference | None:

@@ -68,7 +68,9 @@ def _mixed_origin(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
 def _machine(summary: Summary, records: Sequence[Record]) -> Iterable[str]:
     change = summary.machine_change
     if change is not None and change.changed:
-        advice = f" {_ADVICE}" if change.change is not None else ""
+        held = [one.verdict for one in summary.speed_ups if one.held]
+        told = bool(held) and "inconclusive: machine changed" not in held
+        advice = f" {_ADVICE}" if change.change is not None and not told else ""
         yield f"The machine changed while it was measured: {_probe(change)}.{advice}"
     judged = [one.verdict for one in summary.speed_ups if one.p is not None]
     lost = judged.count("inconclusive: machine changed")

@@ -16,7 +16,7 @@ from inferometer.analysis.choose_needs import judged
 from inferometer.analysis.choose_rows import Candidate, Choice, Need, Source
 from inferometer.analysis.choose_words import why_not
 from inferometer.analysis.rows import Summary
-from inferometer.analysis.wording import joined, plural
+from inferometer.analysis.wording import joined, percent, plural
 from inferometer.errors import ConfigError, nearest
 
 __all__ = ["choose"]
@@ -129,8 +129,20 @@ def _beats(other: Candidate, one: Candidate) -> bool:
     theirs, mine = _goods(other), _goods(one)
     if not mine.keys() <= theirs.keys() or not set(one.hard) <= set(other.hard):
         return False
+    if not _within_least(other, one):
+        return False
     pairs = [(theirs[name], mine[name]) for name in mine]
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def _within_least(other: Candidate, one: Candidate) -> bool:
+    """Whether its calls under load are no longer than the least that is known of ``one``, if no more is."""
+    mine, theirs = one.crew.latency, other.crew.latency
+    if mine is None or not mine.under_load or mine.p99_s is not None:
+        return True
+    if theirs is None or not theirs.under_load:
+        return False
+    return (theirs.least_s if theirs.p99_s is None else theirs.p99_s) <= mine.least_s
 
 
 def _goods(one: Candidate) -> dict[str, float]:
@@ -152,8 +164,24 @@ def _notes(sources: Sequence[Source], model: str) -> Iterable[str]:
     files = {row.sha256 for one in sources for row in one.summary.models if row.model == model}
     if len(files) > 1:
         yield f"{len(files)} different model files go by this name: their accuracy may differ"
+    yield from _one_machine(sources)
     for one in sources:
+        change = one.summary.machine_change
+        if change is not None and change.changed:
+            moved = change.reason or f"its {change.probe} probe moved by {percent(change.change or 0)}"
+            yield f"{one.name}: the machine changed while it was measured: {moved}"
         yield from _lost(one.name, one.summary, model)
+
+
+def _one_machine(sources: Sequence[Source]) -> Iterable[str]:
+    """Two folders of one machine are no two machines to choose from."""
+    found: dict[str, list[str]] = {}
+    for one in sources:
+        for machine in one.summary.machines:
+            found.setdefault(machine.key, []).append(one.name)
+    for names in dict.fromkeys(tuple(dict.fromkeys(names)) for names in found.values() if len(names) > 1):
+        if len(names) > 1:
+            yield f"{joined(names)} come from one machine: whether it is faster in one, compare tells"
 
 
 def _lost(name: str, summary: Summary, model: str) -> Iterable[str]:

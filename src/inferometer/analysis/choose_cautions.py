@@ -77,11 +77,11 @@ def _disturbed(ran: Sequence[Record]) -> list[str]:
     made = []
     if (found.capped or 0.0) >= HELD_SHARE:
         made.append(
-            f"the power limit held clocks down for {percent(found.capped or 0.0, 0)} of the load: under"
+            f"the power limit held clocks down for {percent(found.capped or 0.0)} of the load: under"
             " another limit the rate is another"
         )
     if (found.slowed or 0.0) >= HELD_SHARE:
-        made.append(f"heat or hardware held clocks down for {percent(found.slowed or 0.0, 0)} of the load")
+        made.append(f"heat or hardware held clocks down for {percent(found.slowed or 0.0)} of the load")
     if found.busy_cores is not None and found.busy_cores > DISTURBING_SHARE * (found.usable_cores or 1):
         made.append(f"other processes kept {significant(found.busy_cores)} cores busy: rates may be too low")
     if any((timed_calls(record) or 0) < FEW_CALLS * record.trial.ranks for record in ran):

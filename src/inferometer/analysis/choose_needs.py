@@ -98,9 +98,9 @@ def _at_most(
     if cautious <= limit:
         return Judged(what, "meets", f"{text(value)} {unit}{where}")
     if value <= limit:
-        return Judged(
-            what, "not known", f"{text(value)} {unit}{where}, up to {text(cautious)} within its interval"
-        )
+        # Rounded it may read as the limit itself.
+        most = text(cautious) if text(cautious) != text(limit) else f"{cautious:,.6g}"
+        return Judged(what, "not known", f"{text(value)} {unit}{where}, up to {most} within its interval")
     return _failing(what, f"{text(value)} {unit}{where}", value, limit)
 
 

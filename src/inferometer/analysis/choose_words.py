@@ -82,7 +82,8 @@ def advice(choice: Choice) -> list[str]:
     """What would do with less if it were known, and what to measure where something is not."""
     found = []
     if choice.best is not None and choice.rivals:
-        found.append(f"With less than that might do: {'; '.join(map(_rival, choice.rivals))}.")
+        what = "With less than that might do" if choice.need.images_per_s is not None else "More might give"
+        found.append(f"{what}: {'; '.join(map(_rival, choice.rivals))}.")
     unknown = [one for one in choice.candidates if one.verdict == "not known"]
     for what, text in _REMEDIES.items():
         lacking = [one for one in unknown if one.verdict_on(what) == "not known"]
@@ -96,7 +97,8 @@ def _what(one: Candidate) -> str:
     number = plural(one.devices, "device")
     if one.per_machine is not None and one.devices > one.per_machine:
         machines = math.ceil(one.devices / one.per_machine)
-        number += f" in {plural(machines, 'machine')} of {count(one.per_machine)}"
+        held = f"{plural(one.per_machine, 'device')} each" if one.per_machine > 1 else "one each"
+        number += f" in {plural(machines, 'machine')}, {held}"
     return f"{one.name}, {number} ({one.machine})"
 
 

@@ -83,7 +83,8 @@ def gate(base: Sequence[Record], new: Sequence[Record], max_slowdown: float) -> 
     points = _corrected([
         _point(key, known[key], theirs[key], limit) if key in theirs else _absent(key, known[key], others)
         for key in order
-    ])  # fmt: skip
+    ], max_slowdown)  # fmt: skip
+    shared = [key for key in known if key in theirs]
     wanted = [one.more_repeats for one in points if one.verdict == "inconclusive"]
     tells = bool(wanted) and None not in wanted
     return Gate(
@@ -91,7 +92,12 @@ def gate(base: Sequence[Record], new: Sequence[Record], max_slowdown: float) -> 
         max_slowdown=max_slowdown,
         points=points,
         names=model_names(models),
-        differences=_differences(base, new),
+        differences=tuple(
+            _unlike(
+                _settings([record for key in shared for record in known[key].records]),
+                _settings([record for key in shared for record in theirs[key].records]),
+            )
+        ),
         notes=_notes(ours, theirs),
         more_repeats=max((one for one in wanted if one is not None), default=None) if tells else None,
     )
@@ -253,24 +259,29 @@ def _p(distance: float, found: Difference) -> float:
     return t_cdf(-distance / found.error, found.df)
 
 
-def _corrected(points: Sequence[GatePoint]) -> tuple[GatePoint, ...]:
+def _corrected(points: Sequence[GatePoint], allowed: float) -> tuple[GatePoint, ...]:
     """With the p-values that can make the gate fail corrected, and the verdicts that follow."""
     fair = iter(holm([one.p_slower for one in points if one.p_slower is not None]))
     return tuple(
-        one if one.p_slower is None else _judged(replace(one, p_slower=next(fair))) for one in points
+        one if one.p_slower is None else _judged(replace(one, p_slower=next(fair)), allowed) for one in points
     )
 
 
-def _judged(point: GatePoint) -> GatePoint:
+def _judged(point: GatePoint, allowed: float) -> GatePoint:
     if point.p_slower is not None and point.p_slower < _SIGNIFICANT:
         return replace(point, verdict="fail", more_repeats=None)
     if point.p_within is not None and point.p_within < _SIGNIFICANT:
         return replace(point, verdict="pass", more_repeats=None)
     moved = point.machine_change is not None and point.machine_change.changed
     why = "the machine changed between the two, and " if moved else ""
-    why += "the repeats scatter too much to tell"
+    if point.bounds is not None and point.bounds[0] > allowed:
+        why += "beyond what is allowed by itself, but one of so many points may be so by chance (Holm)"
+    else:
+        why += "the repeats scatter too much to tell"
     if point.more_repeats is None:
         why += f"; more than {_MOST_REPEATS} would be wanted"
+    else:
+        why += f"; about {point.more_repeats} more on each side would tell"
     return replace(point, reason=why)
 
 
@@ -296,12 +307,6 @@ def _check_machines(base: Sequence[Record], new: Sequence[Record]) -> None:
         titles = [one.title for one in named]
         where = f"{titles[0]} and {titles[1]}" if titles[0] != titles[1] else f"two machines like {titles[0]}"
         raise ConfigError(f"BASE and NEW were measured on {where}: a gate wants one and the same machine")
-
-
-def _differences(base: Sequence[Record], new: Sequence[Record]) -> tuple[str, ...]:
-    """Settings and model files that differ, by their values in each store."""
-    ours, theirs = ([one for one in side if one.trial.kind in _METRICS] for side in (base, new))
-    return tuple(_unlike(_settings(ours), _settings(theirs)))
 
 
 def _unlike(ours: Mapping[str, set[str]], theirs: Mapping[str, set[str]]) -> list[str]:

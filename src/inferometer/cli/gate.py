@@ -54,7 +54,7 @@ def command(
     else:
         print_tables([gate_table(found)])
         print_sentences("What differs between the two", found.differences)
-        print_sentences("Left out", found.notes)
+        print_sentences("Notes", found.notes)
         print_line(gate_sentence(found))
     if junit is not None:
         write_atomically(junit, gate_junit(found))

@@ -8,9 +8,10 @@ from typing import Any
 
 from inferometer.analysis.comparison.compare import Comparison
 from inferometer.analysis.comparison.figures import StudyFigure, comparison_figures
+from inferometer.analysis.comparison.subjects import subject_words
 from inferometer.analysis.wording import joined, plural
 from inferometer.report.comparison_flat import comparison_document
-from inferometer.report.comparison_tables import comparison_tables, subject_name, verdict_sentences
+from inferometer.report.comparison_tables import comparison_tables, verdict_sentences
 from inferometer.report.document import Top, drawing_of, figure, frame, heading, prose, sheet
 from inferometer.report.page_findings import findings_section
 from inferometer.report.study_figures import figure_caption, figure_chart
@@ -27,7 +28,7 @@ def comparison_page(found: Comparison) -> str:
     links += [("figures", "Figures")] if figures else []
     links += [(table.id, table.title) for table in tables]
     title = (
-        " and ".join(map(subject_name, found.subjects))
+        " and ".join(map(subject_words, found.subjects))
         if len(found.subjects) < 4
         else plural(len(found.subjects), found.axis)
     )
@@ -35,7 +36,7 @@ def comparison_page(found: Comparison) -> str:
         f"Comparison by {found.axis}",
         title,
         links,
-        f"Against {subject_name(found.baseline)}",
+        f"Against {subject_words(found.baseline)}",
         f"From {joined([one.label for one in found.sources])}",
     )
     sections = (

@@ -9,11 +9,11 @@ from typing import cast
 
 from inferometer.analysis.comparison.accuracy import AccuracyGap
 from inferometer.analysis.comparison.compare import Comparison, Verdict
-from inferometer.analysis.comparison.differences import Comparability, Difference, told
+from inferometer.analysis.comparison.differences import Comparability, Difference, by_name, told
 from inferometer.analysis.comparison.growth import Growth, Sweep
 from inferometer.analysis.comparison.points import Metric, Point
 from inferometer.analysis.comparison.ratios import RatioRow
-from inferometer.analysis.grouping import PRECISION_ORDER
+from inferometer.analysis.comparison.subjects import subject_words
 from inferometer.analysis.held import MACHINE_NOTE
 from inferometer.analysis.wording import (
     count,
@@ -42,7 +42,7 @@ from inferometer.report.cells import (
     status_cell,
 )
 
-__all__ = ["comparison_tables", "subject_name", "verdict_sentences"]
+__all__ = ["comparison_tables", "verdict_sentences"]
 
 _TONES: Mapping[str, Tone] = {
     "faster": "good",
@@ -93,8 +93,8 @@ def verdict_sentences(found: Comparison) -> list[str]:
     sentences = [_verdict(found, one) for one in found.verdicts]
     if found.unmatched:
         sentences.append(
-            f"No figure is shared with {subject_name(found.baseline)} (the same network, precision, batch and"
-            f" number of devices) by {joined([subject_name(one) for one in found.unmatched])}."
+            f"No figure is shared with {subject_words(found.baseline)} (the same network, precision, batch"
+            f" and number of devices) by {joined([subject_words(one) for one in found.unmatched])}."
         )
     return sentences
 
@@ -113,11 +113,11 @@ def _without_empty(table: Table) -> Table:
 
 def _verdict(found: Comparison, one: Verdict) -> str:
     pair = one.comparability
-    text = f"{subject_name(one.subject)} against {subject_name(one.baseline)}: {pair.text}"
+    text = f"{subject_words(one.subject)} against {subject_words(one.baseline)}: {pair.text}"
     if 0 < pair.refused < pair.pairs:
         reasons = joined(told(pair.refusing))
         text = (
-            f"{subject_name(one.subject)} against {subject_name(one.baseline)}: {count(pair.refused)} of"
+            f"{subject_words(one.subject)} against {subject_words(one.baseline)}: {count(pair.refused)} of"
             f" {plural(pair.pairs, 'pair')} not comparable: {reasons}"
         )
     along = [other.name for other in pair.differences if other.along_axis]
@@ -144,7 +144,7 @@ def _way_out(found: Comparison, pair: Comparability) -> str:
 
 
 def _differences(found: Comparison) -> Table:
-    def cells(one: Verdict, difference: Difference) -> tuple[Cell, ...]:
+    def cells(one: Verdict, difference: Difference, more: int) -> tuple[Cell, ...]:
         kind = (
             "along the axis"
             if difference.along_axis
@@ -155,9 +155,9 @@ def _differences(found: Comparison) -> Table:
         bound = None if math.isinf(difference.bound) else difference.bound
         tone: Tone = "bad" if difference.refuses else "plain"
         return (
-            Cell(subject_name(one.subject), one.subject),
+            Cell(subject_words(one.subject), one.subject),
             Cell(difference.name, difference.name),
-            Cell(difference.own, difference.own),
+            Cell(difference.own + (f" (and {plural(more, 'other pair')})" if more else ""), difference.own),
             Cell(difference.base, difference.base),
             Cell("without limit", None)
             if bound is None
@@ -167,7 +167,7 @@ def _differences(found: Comparison) -> Table:
 
     return Table(
         "differences",
-        f"What differs from {subject_name(found.baseline)}",
+        f"What differs from {subject_words(found.baseline)}",
         (
             Column("Subject", header=True),
             Column("What"),
@@ -176,7 +176,11 @@ def _differences(found: Comparison) -> Table:
             Column("Could move a figure", "by up to", "right"),
             Column("So"),
         ),
-        tuple(cells(one, each) for one in found.verdicts for each in one.comparability.differences),
+        tuple(
+            cells(one, each, more)
+            for one in found.verdicts
+            for each, more in by_name(one.comparability.differences)
+        ),
         "Ranked by how much each could move a figure. The bounds rank; they correct nothing.",
     )
 
@@ -187,7 +191,7 @@ def _ratios(found: Comparison) -> Table:
 
     def cells(row: RatioRow) -> tuple[Cell, ...]:
         return (
-            Cell(subject_name(row.subject), row.subject),
+            Cell(subject_words(row.subject), row.subject),
             *_place(row.own),
             _apart(found, row.own),
             *((Cell(_counts(row), row.own.count),) if counted else ()),
@@ -204,7 +208,7 @@ def _ratios(found: Comparison) -> Table:
 
     return Table(
         "ratios",
-        f"Ratios to {subject_name(found.baseline)}",
+        f"Ratios to {subject_words(found.baseline)}",
         (
             Column("Subject", header=True),
             Column("Model"),
@@ -237,7 +241,7 @@ def _why(row: RatioRow) -> str:
 def _growth(found: Comparison) -> Table:
     def cells(row: Growth) -> tuple[Cell, ...]:
         return (
-            Cell(subject_name(row.subject), row.subject),
+            Cell(subject_words(row.subject), row.subject),
             *_place(row.point),
             _apart(found, row.point),
             optional(row.point.count, count),
@@ -268,7 +272,7 @@ def _accuracy(found: Comparison) -> Table:
     def cells(row: AccuracyGap) -> tuple[Cell, ...]:
         paired = row.paired
         return (
-            Cell(subject_name(row.subject), row.subject),
+            Cell(subject_words(row.subject), row.subject),
             *_place(row.own)[:2],
             _apart(found, row.own),
             Cell(_METRICS[row.own.metric], row.own.metric),
@@ -334,7 +338,7 @@ def _sweep(found: Comparison, metric: Metric) -> Table:
             Column("Precision"),
             Column("Batch", None, "right", header=True),
             Column("Where"),
-            *(Column(subject_name(name), None, "right") for name in names),
+            *(Column(subject_words(name), None, "right") for name in names),
         ),
         tuple(rows),
         note,
@@ -382,8 +386,3 @@ def _counts(row: RatioRow) -> str:
 
 def _percents(interval: tuple[float, float]) -> str:
     return f"{percent(interval[0])} to {percent(interval[1])}"
-
-
-def subject_name(subject: str) -> str:
-    """Precisions are written large."""
-    return subject.upper() if subject in PRECISION_ORDER else subject

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from xml.etree import ElementTree
 
 from inferometer.analysis.findings import crew_text, settings_text
@@ -10,6 +10,7 @@ from inferometer.analysis.gate_rows import Gate, GatePoint
 from inferometer.analysis.wording import milliseconds, percent, plural, rate
 from inferometer.report.cells import NONE, Cell, Column, Table, Tone
 from inferometer.report.characters import allowed, one_line
+from inferometer.stats import trimmed_mean
 
 __all__ = ["gate_junit", "gate_markdown", "gate_sentence", "gate_table"]
 
@@ -46,7 +47,8 @@ def gate_table(gate: Gate) -> Table:
     )
     note = (
         f"Allowed: {percent(gate.max_slowdown)}. Slowdown: of images/s, or of the median latency; under 0 is"
-        " faster. Bounds: each holds with 95 % confidence. BASE and NEW: medians of the repeats."
+        " faster. Bounds: each holds with 95 % confidence. BASE and NEW: the means that it compares, of"
+        " logarithms, without the highest and lowest fifth."
     )
     return Table("gate", "Gate", columns, tuple(_cells(gate, one) for one in gate.points), note)
 
@@ -66,7 +68,7 @@ def gate_markdown(gate: Gate) -> str:
         "",
         table.note or "",
     ]
-    for title, sentences in (("What differs", gate.differences), ("Left out", gate.notes)):
+    for title, sentences in (("What differs", gate.differences), ("Notes", gate.notes)):
         if sentences:
             lines += ["", f"**{title}**", "", *(f"- {_escaped(one)}" for one in sentences)]
     return "\n".join(lines) + "\n"
@@ -117,7 +119,7 @@ def _cells(gate: Gate, one: GatePoint) -> tuple[Cell, ...]:
     def middle(values: tuple[float, ...]) -> Cell:
         if not values:
             return Cell(NONE, None, "muted")
-        value = statistics.median(values)
+        value = math.exp(trimmed_mean([math.log(one) for one in values]))
         return Cell(milliseconds(value) if one.metric == "latency_s" else rate(value), value)
 
     def points(value: float) -> str:

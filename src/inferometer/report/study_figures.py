@@ -115,7 +115,7 @@ def _bars(rows: Any, x: Any, series: Sequence[str], colour: Any, most: float, *,
     )
     bars = shown.mark_bar().encode(x=x, xOffset=offset, y=y, color=colour, tooltip=_tooltip())
     words = shown.mark_text(baseline="bottom", dy=-3, fontSize=11, color=LIGHT["ink"]).encode(
-        x=x, xOffset=offset, y=y, text=alt.Text("rate:Q", format=".2f")
+        x=x, xOffset=offset, y=y, text=alt.Text("rate:Q", format=".2f" if most < 10 else ".3r")
     )
     return bars + words
 

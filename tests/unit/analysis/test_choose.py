@@ -14,7 +14,7 @@ from inferometer.analysis.summary import summarise
 from inferometer.errors import ConfigError
 from inferometer.records import Latency, ModelInfo, Record
 from tests.unit.report.power_records import held, metered, result
-from tests.unit.report.sample_records import accuracy, latency, per_image, record, throughput
+from tests.unit.report.sample_records import accuracy, latency, per_image, probe, record, throughput
 from tests.unit.report.scaling_records import gpu_study, state
 
 Calls = Mapping[str, Sequence[Latency]]
@@ -108,7 +108,7 @@ def test_what_scaling_rests_on_is_told() -> None:
         one.model_copy(update={"environment": {**(one.environment or {}), **gpus}}) for one in gpu_study()
     ]
     assert sentence(chosen(source(*four), images_per_s=5000)).startswith(
-        "Take torch cuda FP32 batch 32, 6 devices in 2 machines of 4 ("
+        "Take torch cuda FP32 batch 32, 6 devices in 2 machines, 4 devices each ("
     )
 
 
@@ -175,6 +175,28 @@ def test_the_worst_repeat_and_rank_count_and_all_have_to_tell_it() -> None:
     assert evidence(only(source(*one), {one[0].id: calls(0.01)}, p99_s=0.03)) == {
         "p99": "not known: not measured"
     }
+
+
+def test_of_too_few_calls_their_least_p99_is_not_beaten_by_longer_ones() -> None:
+    one, eight = rates([50.0] * 2), rates([90.0] * 2, batch=8)
+    few = {each.id: calls(0.02, n=400) for each in one}
+    longer = few | {each.id: calls(0.1, n=400) for each in eight}
+    found = {each.setup.batch: each for each in chosen(source(*one, *eight), longer, p99_s=0.03).candidates}
+    assert found[1].verdict == "not known"
+    assert found[1].beaten_by is None
+    quicker = few | {each.id: calls(0.01) for each in eight}
+    found = {each.setup.batch: each for each in chosen(source(*one, *eight), quicker, p99_s=0.03).candidates}
+    assert found[1].beaten_by == found[8].name
+
+
+def test_a_machine_that_changed_is_told() -> None:
+    drift = [
+        one.model_copy(update={"probe": probe(copy=speed)})
+        for one, speed in zip(rates([50.0] * 2), (20e9, 40e9), strict=True)
+    ]
+    assert chosen(source(*drift)).notes == (
+        "a: the machine changed while it was measured: its memory copying probe moved by 100.0 %",
+    )
 
 
 def test_without_stamps_latency_trials_stand_in_with_a_mark_and_prove_nothing_under_load() -> None:
@@ -326,8 +348,8 @@ def test_what_is_not_like_a_server_is_told() -> None:
     hot = result(conditions=held(cap=0.4, heat=0.2))
     found = only(source(*[metered(hot, repeat=place) for place in range(2)]))
     assert found.cautions[-3:] == (
-        "the power limit held clocks down for 40 % of the load: under another limit the rate is another",
-        "heat or hardware held clocks down for 20 % of the load",
+        "the power limit held clocks down for 40.0 % of the load: under another limit the rate is another",
+        "heat or hardware held clocks down for 20.0 % of the load",
         "fewer than ten calls were timed: measure longer",
     )
 
@@ -354,6 +376,7 @@ def test_setups_without_a_rate_and_files_that_differ_are_told() -> None:
     others = [one.model_copy(update={"model": file}) for one in rates([60.0] * 2)]
     assert chosen([source(*rates([50.0] * 2), lost), source(*others, name="b")]).notes == (
         "2 different model files go by this name: their accuracy may differ",
+        "a and b come from one machine: whether it is faster in one, compare tells",
         "a: 1 setup gave no rate (out of memory: FP32 batch 512)",
     )
 

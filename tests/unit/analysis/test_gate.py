@@ -58,9 +58,11 @@ def test_what_scatters_is_inconclusive_and_wants_more_repeats() -> None:
     noisy = (100.0, 110.0, 92.0, 104.0, 95.0)
     found = gate(rates(noisy), rates(noisy[::-1]), 0.03)
     assert found.verdict == "inconclusive"
-    assert found.points[0].reason == "the repeats scatter too much to tell"
     more = found.more_repeats
     assert more is not None
+    assert found.points[0].reason == (
+        f"the repeats scatter too much to tell; about {more} more on each side would tell"
+    )
     assert 60 < more < 200
 
 
@@ -162,6 +164,27 @@ def test_a_probe_that_moved_is_allowed_for_where_both_sides_met_both_states(
     assert plain.bounds is not None
     assert point.bounds[0] <= plain.bounds[0]
     assert point.bounds[1] >= plain.bounds[1]
+
+
+def test_one_of_many_points_that_is_beyond_by_itself_says_why_it_does_not_fail() -> None:
+    noisy = (100.0, 101.5, 98.5, 100.5, 99.5)
+    many = [one for batch in range(1, 41) for one in rates(noisy, batch=batch)]
+    slower = [
+        one for batch in range(1, 41) for one in rates(times(noisy, 0.95 if batch == 7 else 1.0), batch=batch)
+    ]
+    found = gate(many, slower, 0.03)
+    point = found.points[6]
+    assert point.bounds is not None
+    assert point.bounds[0] > 0.03
+    assert point.verdict == "inconclusive"
+    assert (point.reason or "").startswith("beyond what is allowed by itself, but one of so many points")
+    assert gate(rates(noisy), rates(times(noisy, 0.95)), 0.03).verdict == "fail"
+
+
+def test_only_what_differs_between_judged_points_is_told() -> None:
+    old, new = ([*rates(STEADY, config={"engine_version": "1.20"})] for _ in range(2))
+    other = rates(STEADY, batch=64, config={"engine_version": "2026.4"})
+    assert gate(old, [*new, *other], 0.03).differences == ()
 
 
 def test_another_machine_is_refused() -> None:

@@ -102,11 +102,18 @@ def test_json_alone_is_on_stdout(capsys, tmp_path):
     assert (ended.code, ended.out, "--summary -" in ended.err) == (2, "", True)
 
 
-def test_what_is_shown_of_an_even_number_of_repeats_is_their_median(capsys, tmp_path):
-    base, new = (store(tmp_path / name, (100.0, 101.0, 103.0, 140.0)) for name in ("base", "new"))
+def test_what_is_shown_is_what_the_slowdown_is_made_of(capsys, tmp_path):
+    """Of four repeats none is left out: geometric means. One far off moves a median by nothing."""
+    base = store(tmp_path / "base", (100.0, 101.0, 103.0, 140.0))
+    new = store(tmp_path / "new", (100.0, 101.0, 103.0, 103.0))
     text = inferometer(capsys, "gate", base, new, "--summary", "-").out
     row = next(line for line in text.splitlines() if line.startswith("| ResNet-50"))
-    assert [cell.strip() for cell in row.split("|")[2:4]] == ["102", "102"]
+    shown, other, _, slowdown = [cell.strip() for cell in row.split("|")[2:6]]
+    assert (shown, other, slowdown) == ("110", "102", "7.4")
+    assert (
+        pytest.approx(0.0738, abs=1e-4)
+        == 1 - (100 * 101 * 103 * 103) ** 0.25 / (100 * 101 * 103 * 140) ** 0.25
+    )
 
 
 def test_a_folder_held_against_itself_is_refused(capsys, tmp_path):

@@ -14,7 +14,7 @@ from inferometer.analysis.comparison.matters import Axis, Context, matter_of
 from inferometer.analysis.comparison.points import Point, Source
 from inferometer.analysis.wording import joined, percent, significant
 
-__all__ = ["Comparability", "Difference", "Likeness", "Side", "likeness", "most_of", "told"]
+__all__ = ["Comparability", "Difference", "Likeness", "Side", "by_name", "likeness", "most_of", "told"]
 
 Likeness = Literal["like for like", "comparable along the axis", "comparable, but marked", "not comparable"]
 
@@ -105,16 +105,17 @@ class Comparability:
         return self.likeness
 
 
-def told(differences: Sequence[Difference]) -> list[str]:
+def by_name(differences: Sequence[Difference]) -> list[tuple[Difference, int]]:
     """Each thing once, by the difference that could move a figure most, and how many others there are."""
     groups: dict[str, list[Difference]] = defaultdict(list)
     for one in differences:
         groups[one.name].append(one)
-    texts = []
-    for members in groups.values():
-        most = max(members, key=lambda one: one.bound)
-        texts.append(most.text + (f" and {len(members) - 1} more" if len(members) > 1 else ""))
-    return texts
+    return [(max(members, key=lambda one: one.bound), len(members) - 1) for members in groups.values()]
+
+
+def told(differences: Sequence[Difference]) -> list[str]:
+    """The same in words."""
+    return [one.text + (f" and {more} more" if more else "") for one, more in by_name(differences)]
 
 
 def likeness(own: Side, base: Side, axis: Axis, *, as_populated: bool = False) -> Comparability:
@@ -193,6 +194,8 @@ def _context(own: Side, base: Side) -> Context:
 def _differences(own: Facts, base: Facts, context: Context, axis: Axis) -> Iterator[Difference]:
     for name in dict.fromkeys([*base, *own]):
         if name.startswith(SETTLED) or _unknown(name, own) or _unknown(name, base):
+            continue
+        if own.get(name) == base.get(name):  # what ``auto`` came to on each side comes with the two
             continue
         ours, theirs = _fact(name, own), _fact(name, base)
         if ours == theirs:

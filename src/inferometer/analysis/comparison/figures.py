@@ -13,7 +13,8 @@ from typing import Literal
 from inferometer.analysis.comparison.compare import Comparison
 from inferometer.analysis.comparison.differences import told
 from inferometer.analysis.comparison.points import Metric, Point
-from inferometer.analysis.comparison.subjects import subject_names
+from inferometer.analysis.comparison.ratios import RatioRow
+from inferometer.analysis.comparison.subjects import subject_names, subject_words
 from inferometer.analysis.wording import joined, model_names
 
 __all__ = ["Bar", "StudyFigure", "comparison_figures", "study_figures"]
@@ -72,19 +73,22 @@ def comparison_figures(found: Comparison) -> tuple[StudyFigure, ...]:
     name = subject_names(found.sources, found.axis)
     points = [point for source in found.sources for point in source.points]
     points.sort(key=lambda one: name(one) != found.baseline)
-    refused = {
-        one.subject: f"{one.subject} against {one.baseline} is not comparable:"
-        f" {joined(told(one.comparability.refusing))}"
-        for one in found.verdicts
-        if one.comparability.refusing
-    }
+    refused = {id(row.own): row for row in found.ratios if row.ratio is None}
     made = []
     for one, drawn in _figures(points, by_precision=found.axis == "precision"):
-        subjects = dict.fromkeys(map(name, drawn))
-        notes = [refused[subject] for subject in subjects if subject in refused]
-        note = "; ".join(notes) if found.baseline in subjects else ""
+        rows = [refused[id(point)] for point in drawn if id(point) in refused]
+        note = "; ".join(
+            _refusal(found, rows, subject) for subject in dict.fromkeys(row.subject for row in rows)
+        )
         made.append(replace(one, note=note or None))
     return tuple(made)
+
+
+def _refusal(found: Comparison, rows: Sequence[RatioRow], subject: str) -> str:
+    every = (each for row in rows if row.subject == subject for each in row.comparability.refusing)
+    reasons = list(dict.fromkeys(every))
+    both = f"{subject_words(subject)} against {subject_words(found.baseline)}"
+    return f"{both} is not comparable: {joined(told(reasons))}"
 
 
 def study_figures(points: Sequence[Point], *, by_precision: bool = False) -> tuple[StudyFigure, ...]:

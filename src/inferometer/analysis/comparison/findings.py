@@ -12,8 +12,7 @@ from inferometer.analysis.comparison.growth import LINEAR_WITHIN, Growth, Sweep
 from inferometer.analysis.comparison.points import Point, Source, told_ids
 from inferometer.analysis.comparison.ratios import RatioRow, network
 from inferometer.analysis.comparison.specifications import agreement, expected_per_watt
-from inferometer.analysis.comparison.subjects import Namer
-from inferometer.analysis.grouping import PRECISION_ORDER
+from inferometer.analysis.comparison.subjects import Namer, subject_words
 from inferometer.analysis.marks import with_mark
 from inferometer.analysis.probe import limits_text
 from inferometer.analysis.rows import Finding
@@ -77,7 +76,7 @@ def _refused(rows: Sequence[RatioRow]) -> Iterator[Finding]:
             groups[row.subject, row.baseline, reasons].append(row)
     for (subject, baseline, reasons), members in groups.items():
         text = (
-            f"{plural(len(members), 'figure')} of {_name(subject)} and {_name(baseline)}"
+            f"{plural(len(members), 'figure')} of {subject_words(subject)} and {subject_words(baseline)}"
             f" {'is' if len(members) == 1 else 'are'} not compared: {joined(reasons)}."
         )
         evidence = tuple(dict.fromkeys(name for row in members for name in _evidence(row)))
@@ -115,7 +114,7 @@ def growth_findings(rows: Sequence[Growth], apart: Namer) -> Iterator[Finding]:
     for members in groups.values():
         last = max(members, key=lambda one: one.point.count or 0)
         most = last.point.count or 0
-        subject = _name(last.subject)
+        subject = subject_words(last.subject)
         words = f"{subject} with {most} devices: {last.verdict}"
         if last.interval is None:
             words = f"{subject} scales {_linear(members)}"
@@ -183,8 +182,10 @@ def _per_watt(members: Sequence[RatioRow], sources: Sequence[Source], apart: Nam
     expected = expected_per_watt(first, sources)
     specified = f"; {expected}" if expected else ""
     if len(told) == 1:
-        words = f"{_ratio(first)} the images/s/W of {_name(first.baseline)} ({_where(first.own, apart)})"
-        text = f"{_name(first.subject)} gives {words}{_verdict_words(first)}{specified}."
+        words = (
+            f"{_ratio(first)} the images/s/W of {subject_words(first.baseline)} ({_where(first.own, apart)})"
+        )
+        text = f"{subject_words(first.subject)} gives {words}{_verdict_words(first)}{specified}."
         return Finding("power", ratio(ratios[0]), text, evidence)
     batches = sorted(row.own.batch or 0 for row in told)
     what, near_best = _network_words(first.own, apart), f"within {percent(1 - PLATEAU, 0)} of their best"
@@ -194,8 +195,8 @@ def _per_watt(members: Sequence[RatioRow], sources: Sequence[Source], apart: Nam
         span = f"{count(batches[0])} to {count(batches[-1])}"
         place = f"{span} ({what}): from no batch on do both stay {near_best}"
     text = (
-        f"{_name(first.subject)} gives {min(ratios):.2f} to {max(ratios):.2f} times the images/s/W of"
-        f" {_name(first.baseline)} at batch {place}{_told(told)}{specified}."
+        f"{subject_words(first.subject)} gives {min(ratios):.2f} to {max(ratios):.2f} times the images/s/W of"
+        f" {subject_words(first.baseline)} at batch {place}{_told(told)}{specified}."
     )
     return Finding("power", f"{min(ratios):.2f} to {max(ratios):.2f}\N{MULTIPLICATION SIGN}", text, evidence)
 
@@ -216,7 +217,7 @@ def _best(sweep: Sweep, best: Point, apart: Namer) -> Finding:
         base = best.relative_to
         unit = f"times the images/s/W of {base.count or 1} {base.accelerator} at batch {base.batch}"
     text = (
-        f"{_name(sweep.subject)} is most efficient at batch {count(best.batch or 0)}: {value} {unit}"
+        f"{subject_words(sweep.subject)} is most efficient at batch {count(best.batch or 0)}: {value} {unit}"
         f" ({_network_words(best, apart)})."
     )
     return Finding("power", f"batch {count(best.batch or 0)}", text, best.evidence)
@@ -237,7 +238,7 @@ def memory_findings(sources: Sequence[Source], name: Namer, apart: Namer) -> Ite
         first = [one for one in lost if one.batch == least]
         ran = [one.batch or 0 for one in members if one.value is not None and (one.batch or 0) < least]
         still = f"; batch {count(max(ran))} still ran" if ran else ""
-        subject, where = _name(name(first[0])), _network_words(first[0], apart)
+        subject, where = subject_words(name(first[0])), _network_words(first[0], apart)
         several = f" on {first[0].count} devices" if (first[0].count or 1) > 1 else ""
         text = f"{subject}{several} ran out of memory at batch {count(least)}{still} ({where})."
         yield Finding("memory", f"batch {count(least)}", text, tuple(dict.fromkeys(
@@ -253,7 +254,7 @@ def accuracy_findings(gaps: Sequence[AccuracyGap], apart: Namer) -> Iterator[Fin
         evidence = (*gap.base.evidence, *gap.own.evidence)
         what = _named(gap.own) if gap.own.precision != gap.base.precision else _network_words(gap.own)
         place = f" ({apart(gap.own)})" if apart(gap.own) else ""
-        who = f"{what}, {_name(gap.subject)} against {_name(gap.baseline)}{place}"
+        who = f"{what}, {subject_words(gap.subject)} against {subject_words(gap.baseline)}{place}"
         if gap.delta is None:
             text = f"{who}: top-1 is {gap.comparability.text}."
             yield Finding("accuracy", None, text, evidence, settled=False)
@@ -281,7 +282,7 @@ def disturbance_findings(sources: Sequence[Source], name: Namer) -> Iterator[Fin
                     held[name(point), mark].append(point)
     for (subject, mark), members in held.items():
         why = mark.partition(": ")[2]
-        text = f"{_name(subject)}: clocks were held down ({why}) in {plural(len(members), 'figure')}."
+        text = f"{subject_words(subject)}: clocks were held down ({why}) in {plural(len(members), 'figure')}."
         yield Finding("disturbance", None, text, _ids(members), settled=False)
     for source in sources:
         yield from _disturbed(source)
@@ -329,19 +330,16 @@ def _verdict_words(row: RatioRow) -> str:
 def _counted(subject: str, point: Point, row: RatioRow) -> str:
     """``4 x tesla-p4`` where numbers of devices are what is compared, ``one tesla-p4`` of published ones."""
     if row.per == "server" or (point.count or 1) > 1:
-        return f"{point.count} x {_name(subject)}"
-    return f"one {subject}" if subject == point.device and point.section is not None else _name(subject)
+        return f"{point.count} x {subject_words(subject)}"
+    return (
+        f"one {subject}" if subject == point.device and point.section is not None else subject_words(subject)
+    )
 
 
 def _verb(subject: str, row: RatioRow, verb: str) -> str:
     """The subject at the head of a sentence and what it does."""
     head = f"One{subject[3:]}" if subject.startswith("one ") else subject
     return f"{head} {verb if (row.own.count or 1) > 1 else verb + 's'}"
-
-
-def _name(subject: str) -> str:
-    """Precisions are written large in sentences."""
-    return subject.upper() if subject in PRECISION_ORDER else subject
 
 
 def _evidence(row: RatioRow) -> tuple[str, ...]:

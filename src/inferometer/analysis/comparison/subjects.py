@@ -11,7 +11,7 @@ from inferometer.analysis.grouping import PRECISION_ORDER
 from inferometer.analysis.wording import joined
 from inferometer.errors import ConfigError, nearest
 
-__all__ = ["Namer", "apart_in", "axes_of", "baseline_of", "subject_names", "subjects_of"]
+__all__ = ["Namer", "apart_in", "axes_of", "baseline_of", "subject_names", "subject_words", "subjects_of"]
 
 Namer = Callable[[Point], str]
 """Says something of a point in words."""
@@ -30,7 +30,8 @@ def axes_of(sources: Sequence[Source]) -> tuple[Axis, ...]:
     points = [point for source in sources for point in source.points]
     if not points:
         raise ConfigError(
-            f"{joined([source.label for source in sources])} holds no figure: nothing to compare"
+            f"{joined([source.label for source in sources])} {'holds' if len(sources) == 1 else 'hold'} no"
+            " figure: nothing to compare"
         )
     if len(sources) > 1:
         keys = {point.machine_key for point in points}
@@ -76,7 +77,8 @@ def subjects_of(sources: Sequence[Source], axis: Axis) -> tuple[str, ...]:
     if len(found) < 2:
         what = f"one {axis}, {found[0]}" if found else "no figure"
         raise ConfigError(
-            f"nothing to compare by {axis}: {joined([one.label for one in sources])} holds {what}"
+            f"nothing to compare by {axis}: {joined([one.label for one in sources])}"
+            f" {'holds' if len(sources) == 1 else 'hold'} {what}"
         )
     return tuple(found)
 
@@ -108,6 +110,11 @@ _PARTS: tuple[Namer, ...] = (
     lambda point: point.engine or "",
     lambda point: ", ".join(f"{setting} {value}" for setting, value in point.settings),
 )
+
+
+def subject_words(subject: str) -> str:
+    """In sentences and tables precisions are written large."""
+    return subject.upper() if subject in PRECISION_ORDER else subject
 
 
 def baseline_of(subjects: Sequence[str], wanted: str | None) -> str:

@@ -163,6 +163,8 @@ def test_an_option_is_what_it_came_to_given_or_not():
     assert pair(**auto, session={"mode": "compile"}).refusing[0].text == (
         "option mode: compile against not given (up to 200 %)"
     )
+    asked_alike = pair(base={**auto, "session": {"mode": "eager"}}, **auto, session={"mode": "compile"})
+    assert asked_alike.likeness == "like for like"
     alike = pair(base={"session": {"mode": "compile"}}, **auto, session={"mode": "compile"})
     assert alike.likeness == "like for like"
     eager = pair(base={"session": {"mode": "eager"}}, **auto, session={"mode": "compile"})
