@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from inferometer.analysis.comparison.compare import compare
@@ -11,7 +12,7 @@ from inferometer.analysis.held import held, widened
 from inferometer.analysis.probe import change_between
 from inferometer.analysis.summary import summarise
 from inferometer.records import Record
-from inferometer.stats import Difference, covariance_difference, ratio_interval
+from inferometer.stats import Difference, covariance_difference, ratio_interval, share_upper
 from tests.unit.analysis.comparison.sample_sources import store, trials
 
 BASE = (100.0, 101.0, 99.0)
@@ -147,3 +148,25 @@ def test_stores_are_compared_at_one_state_too():
     assert priced.verdict == "less for the price"
     assert priced.interval[0] < 0.5 < priced.interval[1]
     assert priced.ratio == pytest.approx(row.ratio / 6)
+
+
+@pytest.mark.parametrize("follows", [0.0, 0.5, 1.0], ids="follows {}".format)
+def test_it_seldom_calls_alike_sides_different_however_rates_follow_the_probe(follows):
+    """Copying goes to and fro between two speeds; of 1500 pairs without a difference few are told apart."""
+    dice = np.random.default_rng(7)
+    wrong = judged = 0
+    for _ in range(1500):
+        sides = []
+        for _ in range(2):
+            speeds = np.where(dice.random(4) < 0.5, SLOW, 2 * SLOW) * np.exp(dice.normal(0, 0.05, 4))
+            rates = 100 * (speeds / SLOW) ** follows * np.exp(dice.normal(0, 0.02, 4))
+            sides.append(side([float(one) for one in rates], [float(one) for one in speeds]))
+        base, own = sides
+        kept = held(base, own, rate, change_between(base, own))
+        if not kept:
+            continue
+        judged += 1
+        plain = ratio_interval(*([rate(one) for one in each] for each in sides))
+        wrong += widened((plain.lo, plain.hi), plain.p, kept)[1] < 0.05
+    assert judged > 100
+    assert share_upper(wrong, judged) < 0.05
