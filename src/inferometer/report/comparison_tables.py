@@ -195,7 +195,7 @@ def _ratios(found: Comparison) -> Table:
             *_place(row.own),
             _apart(found, row.own),
             *((Cell(_counts(row), row.own.count),) if counted else ()),
-            Cell(_METRICS[row.own.metric], row.own.metric),
+            Cell(_figure(found, row.own), row.own.metric),
             *((Cell(_PER[row.per], row.per),) if purposes else ()),
             _value(row.own),
             _value(row.base),
@@ -229,6 +229,15 @@ def _ratios(found: Comparison) -> Table:
         tuple(cells(row) for row in found.ratios),
         _RATIO_NOTE + mark_note(*(row.own.mac_share for row in found.ratios)),
     )
+
+
+def _figure(found: Comparison, point: Point) -> str:
+    """What is compared; of multiples of several things, such as a study publishes, of what."""
+    scales = {row.own.relative_to for row in found.ratios if row.own.metric == point.metric}
+    if point.relative_to is None or len(scales) < 2:
+        return _METRICS[point.metric]
+    one = point.relative_to
+    return f"{_METRICS[point.metric]} (of {one.count or 1} {one.accelerator}, batch {one.batch})"
 
 
 def _why(row: RatioRow) -> str:

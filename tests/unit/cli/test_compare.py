@@ -34,6 +34,15 @@ def test_the_verdict_on_likeness_comes_first_then_findings_then_tables(capsys):
     assert "tesla-p4 ran out of memory at batch 2,048" in ended.out
 
 
+def test_multiples_of_several_figures_say_of_which(capsys):
+    lines = inferometer(capsys, "compare", "dell-2017-07").out.splitlines()
+    alexnet = [line for line in lines if line.startswith("tesla-p4  AlexNet")]
+    rows = [line for line in alexnet if "images/s/W" in line and " 1.42× " in line]
+    assert [line.partition("(of ")[2].partition(")")[0] for line in rows] == [
+        "1 tesla-p40, batch 128", "1 tesla-p40, batch 1",
+    ]  # fmt: skip
+
+
 def test_json_is_one_document_with_the_evidence(capsys):
     found = inferometer(capsys, "compare", "dell-2017-07", "--json").document
     assert (found["axis"], found["baseline"], found["written"]) == ("device", "tesla-p40", [])
