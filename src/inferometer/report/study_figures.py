@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#
 _STEP, _LEAST_WIDTH, _HEIGHT = 34, 360, 290  # pixels
 _LETTERS = 88  # of the title's size, over the narrowest figure
 _BARS, _UNDER, _LINES = 0.52, 0.64, 0.28  # of the height: bars, what lies under lines, and these
+_CROWDED = 0.05  # of the highest figure: numbers nearer than that would overprint
 _SCALE = 2.0  # device pixels per chart pixel
 
 
@@ -72,7 +74,8 @@ def figure_chart(figure: StudyFigure) -> Any:
     )
     places = sorted({one.at for one in figure.bars})
     width = max(_LEAST_WIDTH, _STEP * len(series) * len(places))
-    rows = data.add([_row(one) for one in figure.bars])
+    under = _crowded(figure.bars)
+    rows = data.add([_row(one, one in under) for one in figure.bars])
     x = alt.X(
         "at:O",
         title="Devices" if figure.by == "devices" else "Batch",
@@ -153,10 +156,27 @@ def _lines(
     points = shown.mark_point(size=70, filled=True, stroke=stroke, strokeWidth=1.5, opacity=1).encode(
         x=x, y=y, color=colour, shape=shape, tooltip=_tooltip()
     )
-    words = shown.mark_text(dy=-11, fontSize=11, fontWeight="bold").encode(
-        x=x, y=y, color=colour, text=alt.Text("efficiency:Q", format=".3~g" if alone else ".2f")
-    )
-    return alt.layer(halo, lines, points, words)
+    label = alt.Text("efficiency:Q", format=".3~g" if alone else ".2f")
+    words = [
+        shown.transform_filter(which)
+        .mark_text(dy=dy, fontSize=11, fontWeight="bold")
+        .encode(x=x, y=y, color=colour, text=label)
+        for which, dy in (("!datum.under", -11), ("datum.under", 13))
+    ]
+    return alt.layer(halo, lines, points, *words)
+
+
+def _crowded(bars: Sequence[Bar]) -> list[Bar]:
+    """Those whose number stands under its point, since that of another line would lie on it."""
+    known = [one for one in bars if one.efficiency is not None]
+    span = max((one.efficiency or 0.0 for one in known), default=0.0)
+    found = []
+    for place in {one.at for one in known}:
+        here = sorted((one for one in known if one.at == place), key=lambda one: one.efficiency or 0.0)
+        for lower, upper in pairwise(here):
+            if (upper.efficiency or 0.0) - (lower.efficiency or 0.0) < _CROWDED * span:
+                found.append(lower)
+    return found
 
 
 def _lost(rows: Any, x: Any, series: Sequence[str], colour: Any) -> Any:
@@ -180,8 +200,9 @@ def _ticks(low: float, high: float) -> list[float]:
     return [float(f"{place * step:.6g}") for place in range(first, last + 1)]
 
 
-def _row(bar: Bar) -> dict[str, Any]:
+def _row(bar: Bar, under: bool) -> dict[str, Any]:
     return {
+        "under": under,
         "series": bar.series,
         "at": bar.at,
         "rate": bar.rate,

@@ -55,3 +55,9 @@ def test_bars_and_lines_have_an_axis_each() -> None:
 )
 def test_ticks_are_round_numbers_around_the_values(low: float, high: float, ticks: list[float]) -> None:
     assert _ticks(low, high) == ticks
+
+
+def test_a_number_that_would_lie_on_anothers_stands_under_its_point():
+    figures = {one.name: one for one in study_figures(study_source(published.load("dell-2017-07")).points)}
+    (rows,) = figure_specification(figures["alexnet-int8-one-device-by-batch"])["datasets"].values()
+    assert [(row["series"], row["at"]) for row in rows if row["under"]] == [("tesla-p40", 1)]
