@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests of one file stay in one process: many share what is dear to make.
-SPREAD := --numprocesses 2 --dist loadfile
+# Tests of one file stay in one process: many share what is dear to make. In their own order long ones come first.
+SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-all check format clean
 
